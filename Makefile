@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin front for CMake: each target also installs the packages that it misses (scripts/setup.sh).
+
+BUILD        := build
+PREFIX       ?= /usr/local
+DESTDIR      ?=
+FUZZ_SECONDS ?= 600
+SOAK_SEEDS   ?= 2000
+CMAKE_FLAGS  ?=
+
+# Only what is wrong is worth a line: errors and warnings go to stderr.
+CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
+CTEST     := ctest --test-dir $(BUILD) --output-on-failure --no-label-summary -j2
+
+.PHONY: all help demo test sanitize fuzz soak bench format install clean configure tests
+
+all: configure ## build the command, build/verbena, and the library
+	@cmake --build $(BUILD)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+demo: configure ## two NICs in two processes on this machine: what it does and how fast
+	@cmake --build $(BUILD) --target verbena
+	@scripts/demo.sh
+
+test: tests ## every test: unit, sim, tidy, linux, capture, sanitizers, short fuzzing
+	@$(CTEST)
+
+sanitize: tests ## only the unit and simulator tests under the sanitizers
+	@$(CTEST) -L sanitize
+
+fuzz: ## every fuzzer for FUZZ_SECONDS (600) each
+	@scripts/setup.sh build test
+	@scripts/flavour.sh fuzz $(BUILD)/fuzz
+	@scripts/fuzz.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
+
+soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
+	@$(BUILD)/verbena sim --seeds $(SOAK_SEEDS)
+	@sim/mutants/run.sh
+
+bench: all ## the benchmarks, side by side with what a user would take instead
+	@scripts/setup.sh bench
+	@bench/run.sh
+
+format: ## format every C file
+	@scripts/format.sh
+
+install: all ## install under PREFIX (/usr/local), staged in DESTDIR
+	@$(CONFIGURE) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
+
+clean: ## remove the build tree
+	@rm -rf $(BUILD)
+
+configure:
+	@scripts/setup.sh build
+	@$(CONFIGURE)
+
+tests:
+	@scripts/setup.sh build test
+	@$(CONFIGURE) -DVERBENA_TESTS=ON -DVERBENA_WERROR=ON
+	@cmake --build $(BUILD)

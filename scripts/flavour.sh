@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# flavour.sh asan|tsan|fuzz TREE: configures and builds that flavour of the tests in TREE.
+set -eu
+
+flavour=$1
+tree=$2
+source=$(cd "$(dirname "$0")/.." && pwd)
+
+case $flavour in
+asan) set -- -DVERBENA_TESTS=ON -DVERBENA_SANITIZE=address,undefined ;;
+tsan) set -- -DVERBENA_TESTS=ON -DVERBENA_SANITIZE=thread ;;
+# clang is also the second compiler whose warnings are errors.
+fuzz)
+    set -- -DVERBENA_FUZZ=ON -DVERBENA_SANITIZE=address,undefined -DVERBENA_WERROR=ON \
+        -DCMAKE_C_COMPILER=clang
+    ;;
+*)
+    echo "flavour.sh: unknown flavour '$flavour'; one of asan, tsan, fuzz" >&2
+    exit 2
+    ;;
+esac
+
+cmake -G Ninja -S "$source" -B "$tree" "$@"
+cmake --build "$tree"
