@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The completer: judges what comes back (ACK, NAK, READ responses), moves the requester's
+// acknowledged edge, and retires requests with their completions (clause 9.7.6 and 9.7.7).
+#include "nic/pu.h"
+
+#include "base/serial.h"
+
+static bool is_read(const struct vb_wr *wr)
+{
+    return wr->opcode == VB_WQE_READ;
+}
+
+// A packet that was sent and is not yet acknowledged.
+static bool in_flight(const struct vb_requester *r, uint32_t psn)
+{
+    return vb_psn_diff(psn, r->una_psn) >= 0 && vb_psn_diff(psn, r->max_psn) < 0;
+}
+
+// Acknowledges up to `psn` (exclusive), but not past a READ whose data is still missing: only data
+// completes a READ. False: one is in the way, so its response was lost.
+static bool acknowledge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
+{
+    const struct vb_requester *r = &qp->req;
+
+    for (const struct vb_wr *wr = r->una_wr; wr != r->unbegun; wr = wr->next) {
+        uint32_t from = wr == r->una_wr ? r->una_psn : wr->first_psn;
+        if (vb_psn_diff(psn, from) <= 0)
+            break;
+        if (is_read(wr)) {
+            if (from != r->una_psn)
+                vb_requester_acked(pu, qp, from);
+            return false;
+        }
+    }
+    if (psn != r->una_psn)
+        vb_requester_acked(pu, qp, psn);
+    return true;
+}
+
+// Goes back for a lost response, once; after that the timer has to.
+static enum vb_rx_verdict gap(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (!qp->req.gap_seen) {
+        qp->req.gap_seen = true;
+        pu->count.completer_retry_err++;
+        vb_requester_rewind(qp);
+        vb_pu_kick(pu, qp);
+    }
+    return VB_RX_GAP;
+}
+
+static enum vb_rx_verdict nak_sequence(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    pu->count.packet_seq_err++;
+    if (qp->req.retries_left == 0) {
+        pu->count.retry_exceeded_err++;
+        vb_requester_fail(pu, qp, VB_SYN_RETRY_EXC);
+        return VB_RX_FATAL;
+    }
+    qp->req.retries_left--;
+    vb_requester_rewind(qp);
+    vb_pu_kick(pu, qp);
+    return VB_RX_RETRY;
+}
+
+static enum vb_rx_verdict nak(struct vb_pu *pu, struct vb_qpc *qp, unsigned code)
+{
+    switch (code) {
+    case VB_NAK_PSN_SEQUENCE: return nak_sequence(pu, qp);
+    case VB_NAK_INVALID_REQUEST:
+        vb_requester_fail(pu, qp, VB_SYN_REMOTE_INVAL_REQ);
+        return VB_RX_FATAL;
+    case VB_NAK_REMOTE_ACCESS: vb_requester_fail(pu, qp, VB_SYN_REMOTE_ACCESS); return VB_RX_FATAL;
+    case VB_NAK_REMOTE_OPERATION: vb_requester_fail(pu, qp, VB_SYN_REMOTE_OP); return VB_RX_FATAL;
+    default: vb_requester_fail(pu, qp, VB_SYN_BAD_RESP); return VB_RX_FATAL;
+    }
+}
+
+static enum vb_rx_verdict rnr(struct vb_pu *pu, struct vb_qpc *qp, unsigned timer_code)
+{
+    struct vb_requester *r = &qp->req;
+
+    pu->count.rcvd_rnr_err++;
+    if (r->timer_kind == VB_REQ_TIMER_RNR)
+        return VB_RX_STALE; // the same answer again
+    if (qp->rnr_retry != VB_RETRY_INFINITE) {
+        if (r->rnr_left == 0) {
+            pu->count.retry_rnr_exceeded_err++;
+            vb_requester_fail(pu, qp, VB_SYN_RNR_RETRY_EXC);
+            return VB_RX_FATAL;
+        }
+        r->rnr_left--;
+    }
+    vb_requester_rewind(qp);
+    r->timer_kind = VB_REQ_TIMER_RNR;
+    vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + vb_rnr_timer_ns((uint8_t)timer_code));
+    return VB_RX_RETRY;
+}
+
+static enum vb_rx_verdict ack(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
+{
+    unsigned kind = vb_aeth_kind_of(pkt->syndrome), value = vb_aeth_value_of(pkt->syndrome);
+
+    if (!in_flight(&qp->req, pkt->psn) || kind == 2)
+        return VB_RX_STALE;
+    if (kind == VB_AETH_ACK)
+        return acknowledge(pu, qp, vb_psn_add(pkt->psn, 1)) ? VB_RX_APPLIED : gap(pu, qp);
+    // A NAK acknowledges everything before its PSN.
+    if (!acknowledge(pu, qp, pkt->psn))
+        return gap(pu, qp);
+    return kind == VB_AETH_RNR ? rnr(pu, qp, value) : nak(pu, qp, value);
+}
+
+// Stores one READ response that is exactly the next one expected.
+static enum vb_rx_verdict take_response(struct vb_pu *pu, struct vb_qpc *qp,
+                                        const struct vb_packet *pkt)
+{
+    struct vb_requester *r = &qp->req;
+    const struct vb_wr *wr = r->una_wr;
+    uint32_t index = (pkt->psn - wr->first_psn) & VB_PSN_MASK;
+    uint32_t offset = index << qp->mtu_shift;
+    uint32_t left = wr->length - offset, expect = left < qp->mtu ? left : qp->mtu;
+    bool ends = index + 1 == wr->psns;
+
+    if (pkt->payload_len != expect || (ends && !(pkt->facts & VB_OP_LAST))) {
+        vb_requester_fail(pu, qp, VB_SYN_BAD_RESP);
+        return VB_RX_FATAL;
+    }
+    if (vb_scatter(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, pkt->payload, expect) !=
+        VB_MEM_OK) {
+        vb_requester_fail(pu, qp, VB_SYN_LOCAL_PROT);
+        return VB_RX_FATAL;
+    }
+    if ((pkt->facts & VB_OP_LAST) && r->reads_out > 0)
+        r->reads_out--;
+    vb_requester_acked(pu, qp, vb_psn_add(pkt->psn, 1));
+    return VB_RX_APPLIED;
+}
+
+static enum vb_rx_verdict read_response(struct vb_pu *pu, struct vb_qpc *qp,
+                                        const struct vb_packet *pkt)
+{
+    const struct vb_requester *r = &qp->req;
+
+    if (!in_flight(r, pkt->psn))
+        return VB_RX_STALE;
+    // The response to a READ acknowledges what was sent before it.
+    if (!acknowledge(pu, qp, pkt->psn))
+        return gap(pu, qp);
+    if (r->una_wr == r->unbegun || !is_read(r->una_wr))
+        return VB_RX_STALE; // an answer to something that was no READ
+    return take_response(pu, qp, pkt);
+}
+
+enum vb_rx_verdict vb_completer_receive(struct vb_pu *pu, struct vb_qpc *qp,
+                                        const struct vb_packet *pkt)
+{
+    if (pkt->facts & VB_OP_ACK)
+        return ack(pu, qp, pkt);
+    if (pkt->facts & VB_OP_READ)
+        return read_response(pu, qp, pkt);
+    return VB_RX_STALE;
+}
+
+bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    while (r->head != r->una_wr) {
+        struct vb_wr *wr = r->head;
+        r->head = wr->next;
+        if (!r->head)
+            r->tail = NULL;
+        bool signaled = (wr->fm_ce_se & VB_WQE_CE_MASK) >= VB_WQE_CE_ALWAYS;
+        const struct vb_completion c = {
+            .qpn = qp->qpn,
+            .counter = wr->counter,
+            .opcode = VB_CQE_REQ,
+            .wqe_opcode = wr->opcode,
+            .bytes = wr->length,
+        };
+        vb_wr_put(&pu->pool, wr);
+        if (signaled) {
+            vb_qpc_complete(pu, qp, qp->send_cq, &c);
+            return true;
+        }
+    }
+    return false;
+}

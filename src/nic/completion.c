@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queues: the NIC's half.
+#include "nic/completion.h"
+
+#include "base/bytes.h"
+#include "base/serial.h"
+
+#include <string.h>
+
+static bool has_room(struct vb_cqc *cq)
+{
+    if (cq->produced - cq->consumed < cq->entries)
+        return true;
+    uint32_t ci = be32toh(__atomic_load_n(&cq->dbrec[VB_DBREC_CQ_CI], __ATOMIC_ACQUIRE));
+    uint64_t consumed = vb_widen24(cq->consumed, ci);
+    if (consumed > cq->produced)
+        return false; // the consumer claims entries that were never produced
+    cq->consumed = consumed;
+    return cq->produced - cq->consumed < cq->entries;
+}
+
+bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c)
+{
+    if (cq->overrun || !has_room(cq)) {
+        cq->overrun = true;
+        return false;
+    }
+    uint8_t *slot = cq->ring + (cq->produced & (cq->entries - 1)) * VB_CQE_BYTES;
+    struct vb_cqe *cqe = (struct vb_cqe *)slot;
+    uint8_t owner = (cq->produced & cq->entries) ? 1 : 0;
+
+    memset(cqe, 0, offsetof(struct vb_cqe, op_own));
+    cqe->byte_cnt = htobe32(c->bytes);
+    cqe->sop_drop_qpn = htobe32((uint32_t)c->wqe_opcode << 24 | c->qpn);
+    cqe->wqe_counter = htobe16((uint16_t)c->counter);
+    if (c->syndrome != VB_SYN_OK) {
+        cqe->syndrome = c->syndrome;
+        cqe->vendor_syndrome = c->vendor;
+    }
+    __atomic_store_n(&cqe->op_own, (uint8_t)(c->opcode << 4 | owner), __ATOMIC_RELEASE);
+    cq->produced++;
+    return true;
+}

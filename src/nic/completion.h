@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queues: the NIC's half.
+#ifndef VB_NIC_COMPLETION_H
+#define VB_NIC_COMPLETION_H
+
+#include "nic/dev.h"
+#include "verbena/wqe.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb_cqc {
+    uint32_t cqn;
+    uint32_t entries; // power of two
+    uint8_t *ring;
+    const uint32_t *dbrec;
+    uint64_t produced;
+    uint64_t consumed; // as last read from the doorbell record
+    uint32_t users;    // queue pairs bound to it
+    bool overrun;      // an entry found no room: the queue is broken
+};
+
+struct vb_completion {
+    uint32_t qpn;
+    uint64_t counter; // of the work-queue entry, in its queue
+    uint32_t bytes;
+    uint8_t opcode;     // enum vb_cqe_opcode
+    uint8_t wqe_opcode; // of requests
+    uint8_t syndrome;   // enum vb_cqe_syndrome, VB_SYN_OK for success
+    uint8_t vendor;     // says more about an error
+};
+
+// Writes one entry; the owner byte last, so that a reader on another core sees it whole. False: no
+// room, the queue is now broken.
+bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c);
+
+#endif

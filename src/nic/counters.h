@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counters of a processing unit, named as users of soft-RoCE and mlx5 know them.
+#ifndef VB_NIC_COUNTERS_H
+#define VB_NIC_COUNTERS_H
+
+#include <stdint.h>
+
+#define VB_COUNTERS(X)        \
+    X(sent_pkts)              \
+    X(rcvd_pkts)              \
+    X(sent_bytes)             \
+    X(rcvd_bytes)             \
+    X(duplicate_request)      \
+    X(out_of_seq_request)     \
+    X(rcvd_rnr_err)           \
+    X(send_rnr_err)           \
+    X(rcvd_seq_err)           \
+    X(packet_seq_err)         \
+    X(ack_deferred)           \
+    X(retry_exceeded_err)     \
+    X(retry_rnr_exceeded_err) \
+    X(completer_retry_err)    \
+    X(local_ack_timeout_err)  \
+    X(rx_write_requests)      \
+    X(rx_read_requests)       \
+    X(rx_send_requests)       \
+    X(out_of_buffer)          \
+    X(rx_malformed)           \
+    X(rx_stranger)            \
+    X(cq_overrun)
+
+struct vb_counters {
+#define VB_COUNTER_FIELD(name) uint64_t name;
+    VB_COUNTERS(VB_COUNTER_FIELD)
+#undef VB_COUNTER_FIELD
+};
+
+#endif

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device's objects: domains, keys, completion queues, queue pairs and their numbers.
+#include "nic/dev.h"
+
+#include "nic/pu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WINDOW_DEFAULT = 256 * 1024, // fits Debian's default socket buffer, with the kernel's overhead
+    WINDOW_MIN = 8 * 1024,       // two packets of the largest MTU
+    FETCH_DEFAULT = 16,
+    PDS_MAX = 1 << 16,
+    CQS_MAX = 1 << 16,
+};
+
+#define PD_FREE UINT32_MAX
+
+struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
+{
+    struct vb_dev *dev = aligned_alloc(64, (sizeof *dev + 63) & ~(size_t)63);
+    if (!dev)
+        return NULL;
+    memset(dev, 0, sizeof *dev);
+    dev->prng.state = opts->seed;
+    dev->window_bytes = opts->window_bytes ? opts->window_bytes : WINDOW_DEFAULT;
+    if (dev->window_bytes < WINDOW_MIN)
+        dev->window_bytes = WINDOW_MIN;
+    dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
+    dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
+    dev->pu.dev = dev;
+    vb_fifo_init(&dev->pu.run);
+    dev->pu.txq.arena = aligned_alloc(4096, VB_TX_BYTES);
+    if (!dev->pu.txq.arena || vb_mkey_table_init(&dev->mkeys) != 0) {
+        free(dev->pu.txq.arena);
+        free(dev);
+        return NULL;
+    }
+    return dev;
+}
+
+void vb_dev_destroy(struct vb_dev *dev)
+{
+    for (uint32_t i = 0; i < VB_DOORBELL_QPS; i++)
+        if (dev->qps[i])
+            vb_qpc_destroy(&dev->pu, dev->qps[i]);
+    for (uint32_t i = 0; i < dev->cq_room; i++)
+        free(dev->cqs[i]);
+    dev->pu.txq.taken = dev->pu.txq.count;
+    vb_pu_tx_release(&dev->pu);
+    vb_timers_fini(&dev->pu.timers);
+    vb_wr_pool_fini(&dev->pu.pool);
+    vb_mkey_table_fini(&dev->mkeys);
+    free(dev->pu.txq.arena);
+    free(dev->cqs);
+    free(dev->pd_users);
+    free(dev);
+}
+
+struct vb_pu *vb_dev_pu(struct vb_dev *dev)
+{
+    return &dev->pu;
+}
+
+struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev)
+{
+    return &dev->bells;
+}
+
+// Doubles an array of `size`-byte elements up to `max` elements; new ones are filled with `fill`.
+static int grow(void **array, uint32_t *room, uint32_t max, size_t size, int fill)
+{
+    uint32_t bigger = *room ? *room * 2 : 16;
+    if (*room >= max)
+        return -ENOMEM;
+    uint8_t *a = realloc(*array, bigger * size);
+    if (!a)
+        return -ENOMEM;
+    memset(a + *room * size, fill, (bigger - *room) * size);
+    *array = a;
+    *room = bigger;
+    return 0;
+}
+
+// ---- protection domains
+
+static uint32_t *pd_users(struct vb_dev *dev, uint32_t pd)
+{
+    if (pd == 0 || pd > dev->pd_room || dev->pd_users[pd - 1] == PD_FREE)
+        return NULL;
+    return &dev->pd_users[pd - 1];
+}
+
+int vb_dev_pd_create(struct vb_dev *dev, uint32_t *pd)
+{
+    uint32_t i = 0;
+    while (i < dev->pd_room && dev->pd_users[i] != PD_FREE)
+        i++;
+    if (i == dev->pd_room) {
+        int err = grow((void **)&dev->pd_users, &dev->pd_room, PDS_MAX, sizeof(uint32_t), 0xff);
+        if (err)
+            return err;
+    }
+    dev->pd_users[i] = 0;
+    *pd = i + 1;
+    return 0;
+}
+
+int vb_dev_pd_destroy(struct vb_dev *dev, uint32_t pd)
+{
+    uint32_t *users = pd_users(dev, pd);
+    if (!users)
+        return -ENOENT;
+    if (*users)
+        return -EBUSY;
+    *users = PD_FREE;
+    return 0;
+}
+
+// ---- memory keys
+
+int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint32_t *key)
+{
+    uint32_t *users = pd_users(dev, attr->pd);
+    if (!users)
+        return -ENOENT;
+    int err = vb_mkey_create(&dev->mkeys, &dev->prng, attr, key);
+    if (!err)
+        (*users)++;
+    return err;
+}
+
+int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key)
+{
+    uint32_t pd;
+    int err = vb_mkey_domain(&dev->mkeys, key, &pd);
+    if (err)
+        return err;
+    --*pd_users(dev, pd);
+    return vb_mkey_destroy(&dev->mkeys, key);
+}
+
+// ---- completion queues
+
+static struct vb_cqc *cq_of(struct vb_dev *dev, uint32_t cqn)
+{
+    return cqn && cqn <= dev->cq_room ? dev->cqs[cqn - 1] : NULL;
+}
+
+int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn)
+{
+    if (!attr->ring || !attr->dbrec || !attr->entries || attr->entries > VB_CQ_ENTRIES_MAX ||
+        (attr->entries & (attr->entries - 1)))
+        return -EINVAL;
+    uint32_t i = 0;
+    while (i < dev->cq_room && dev->cqs[i])
+        i++;
+    if (i == dev->cq_room) {
+        int err = grow((void **)&dev->cqs, &dev->cq_room, CQS_MAX, sizeof(struct vb_cqc *), 0);
+        if (err)
+            return err;
+    }
+    struct vb_cqc *cq = calloc(1, sizeof *cq);
+    if (!cq)
+        return -ENOMEM;
+    *cq = (struct vb_cqc){.cqn = i + 1,
+                          .entries = attr->entries,
+                          .ring = attr->ring,
+                          .dbrec = attr->dbrec,
+                          .produced = attr->start,
+                          .consumed = attr->start};
+    dev->cqs[i] = cq;
+    *cqn = cq->cqn;
+    return 0;
+}
+
+int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
+{
+    struct vb_cqc *cq = cq_of(dev, cqn);
+    if (!cq)
+        return -ENOENT;
+    if (cq->users)
+        return -EBUSY;
+    dev->cqs[cqn - 1] = NULL;
+    free(cq);
+    return 0;
+}
+
+// ---- queue pairs
+
+// Numbers are handed out round robin with a generation above the index, so that packets for a queue
+// pair that is gone do not find its successor. 0 and 1 are the management queue pairs'.
+static uint32_t qpn_draw(struct vb_dev *dev)
+{
+    uint32_t i = dev->qp_hint;
+    while (dev->qps[i] || i < 2)
+        i = (i + 1) % VB_DOORBELL_QPS;
+    dev->qp_hint = (i + 1) % VB_DOORBELL_QPS;
+    uint32_t generation = dev->qp_generation[i]++ % (1u << (24 - 14));
+    return generation << 14 | i;
+}
+
+static_assert(VB_DOORBELL_QPS == 1 << 14, "14 bits of a number are the index");
+
+int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn)
+{
+    uint32_t *users = pd_users(dev, attr->pd);
+    struct vb_cqc *send_cq = cq_of(dev, attr->send_cqn), *recv_cq = cq_of(dev, attr->recv_cqn);
+    struct vb_qpc *qp;
+
+    if (!users || !send_cq || !recv_cq)
+        return -ENOENT;
+    if (dev->qp_count >= VB_DOORBELL_QPS - 2)
+        return -ENOMEM;
+    int err = vb_timers_reserve(&dev->pu.timers, dev->qp_count + 1);
+    if (!err)
+        err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
+    if (err)
+        return err;
+    qp->qpn = qpn_draw(dev);
+    dev->qps[qp->qpn & (VB_DOORBELL_QPS - 1)] = qp;
+    dev->qp_count++;
+    send_cq->users++;
+    recv_cq->users++;
+    ++*users;
+    *qpn = qp->qpn;
+    return 0;
+}
+
+int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods)
+{
+    struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    return qp ? vb_qpc_modify(&dev->pu, qp, mods) : -ENOENT;
+}
+
+int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state)
+{
+    struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    if (!qp)
+        return -ENOENT;
+    *state = qp->state;
+    return 0;
+}
+
+int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
+{
+    struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    if (!qp)
+        return -ENOENT;
+    qp->send_cq->users--;
+    qp->recv_cq->users--;
+    --*pd_users(dev, qp->pd);
+    dev->qps[qpn & (VB_DOORBELL_QPS - 1)] = NULL;
+    dev->qp_count--;
+    vb_qpc_destroy(&dev->pu, qp);
+    return 0;
+}

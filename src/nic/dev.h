@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device from outside: create its objects, run its processing unit. No I/O, no clock, no
+// threads: frames and the time go in, frames and the next deadline come out.
+#ifndef VB_NIC_DEV_H
+#define VB_NIC_DEV_H
+
+#include "nic/counters.h"
+#include "nic/doorbell.h"
+#include "nic/frame.h"
+#include "nic/memory.h"
+#include "nic/step.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb_dev;
+struct vb_pu;
+
+enum vb_qp_state {
+    VB_QPS_RESET,
+    VB_QPS_INIT,
+    VB_QPS_RTR,
+    VB_QPS_RTS,
+    VB_QPS_ERR,
+    VB_QPS_COUNT,
+};
+
+enum {
+    VB_RETRY_INFINITE = 7, // of rnr_retry (clause 9.7.5.2.8)
+    VB_RD_ATOMIC_MAX = 16, // READs in flight, either direction
+    VB_CQ_ENTRIES_MAX = 1 << 22,
+    VB_SQ_BLOCKS_MAX = 1 << 15, // half the range of the 16-bit counters
+    VB_RQ_ENTRIES_MAX = 1 << 15,
+};
+
+struct vb_dev_opts {
+    uint64_t seed;         // of keys and queue pair numbers
+    uint32_t window_bytes; // in flight per queue pair; 0: the default
+    uint32_t fetch_depth;  // send WQEs fetched ahead per queue pair; 0: the default
+};
+
+struct vb_cqc_attr {
+    void *ring;       // entries * 64 bytes, all op_own bytes with VB_CQE_INVALID
+    uint32_t entries; // power of two
+    uint32_t *dbrec;  // two words
+    uint64_t start;   // counter to start from; only tests use other than 0
+};
+
+struct vb_qpc_attr {
+    uint32_t pd;
+    uint32_t send_cqn, recv_cqn;
+    void *sq_ring;
+    uint32_t sq_blocks; // power of two
+    void *rq_ring;
+    uint32_t rq_entries;         // power of two, 0: cannot receive
+    uint32_t rq_stride_bytes;    // power of two, 16 to 256
+    uint32_t *dbrec;             // two words
+    uint64_t sq_start, rq_start; // counters to start from; only tests use other than 0
+    bool no_wqe_checks;          // ignore idx and qpn in control segments (chain programs)
+};
+
+// What a transition needs; fields of other transitions are ignored.
+struct vb_qpc_mods {
+    enum vb_qp_state state;
+    // to INIT
+    uint32_t access; // remote rights this queue pair grants (VB_REMOTE_…)
+    // to RTR
+    uint32_t dest_qpn;
+    uint32_t rq_psn;
+    uint32_t mtu_bytes;         // 256, 512, 1024, 2048 or 4096
+    uint8_t max_dest_rd_atomic; // READs accepted in flight
+    uint8_t min_rnr_timer;      // code of clause 9.7.5.2.8
+    struct vb_ip local, remote;
+    uint16_t src_port;
+    // to RTS
+    uint32_t sq_psn;
+    uint8_t timeout;   // 4.096 us * 2^timeout; 0: never
+    uint8_t retry_cnt; // 0 to 7
+    uint8_t rnr_retry; // 0 to 6, or VB_RETRY_INFINITE
+    uint8_t max_rd_atomic;
+};
+
+struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts); // NULL: no memory
+void vb_dev_destroy(struct vb_dev *dev);
+struct vb_pu *vb_dev_pu(struct vb_dev *dev);
+struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev);
+
+// All of these return 0 or a negative errno: -EINVAL for an attribute out of range, -ENOENT for an
+// object that does not exist, -EBUSY for one in use, -ENOMEM for a limit reached.
+int vb_dev_pd_create(struct vb_dev *dev, uint32_t *pd);
+int vb_dev_pd_destroy(struct vb_dev *dev, uint32_t pd);
+int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint32_t *key);
+int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key);
+int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn);
+int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
+int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);
+int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods);
+int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state);
+int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn);
+
+// ---- the processing unit
+
+// Hands over received frames; they are consumed by the next steps. Only when none are left.
+void vb_pu_feed(struct vb_pu *pu, const struct vb_rx_frame *frames, uint32_t count);
+uint32_t vb_pu_frames_left(const struct vb_pu *pu);
+
+// Does one step. VB_STEP_NONE: idle, or the transmit queue is full (vb_pu_wants_tx).
+struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns);
+
+// Steps until there is nothing to do or no room to send. Returns the number of steps.
+uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns);
+
+// Frames to send. The port advances txq->taken; vb_pu_tx_release() frees the arena when all are
+// taken.
+struct vb_txq *vb_pu_txq(struct vb_pu *pu);
+void vb_pu_tx_release(struct vb_pu *pu);
+bool vb_pu_wants_tx(const struct vb_pu *pu); // stopped for want of room in the transmit queue
+
+// When the next timer fires, UINT64_MAX: never. A doorbell or a frame may make work earlier.
+uint64_t vb_pu_deadline(const struct vb_pu *pu);
+
+// Called after every step while set; NULL detaches. Costs nothing while detached.
+void vb_pu_observe(struct vb_pu *pu, vb_step_observer *observer, void *ctx);
+const struct vb_counters *vb_pu_counters(const struct vb_pu *pu);
+
+const char *vb_qp_state_name(enum vb_qp_state state);
+// Time of a RNR NAK timer code, clause 9.7.5.2.8 table 45.
+uint64_t vb_rnr_timer_ns(uint8_t code);
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The doorbell page: which queue pairs have new work. A two-level bitmap, so that ringing is two
+// atomic ORs, can never overflow, and costs the same for one queue pair as for sixteen thousand.
+#ifndef VB_NIC_DOORBELL_H
+#define VB_NIC_DOORBELL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum {
+    VB_DOORBELL_QPS = 16384, // queue pairs of one device
+    VB_DOORBELL_WORDS = VB_DOORBELL_QPS / 64,
+    VB_DOORBELL_TOPS = VB_DOORBELL_WORDS / 64,
+};
+
+struct vb_doorbells {
+    _Atomic uint64_t top[VB_DOORBELL_TOPS];
+    _Atomic uint64_t word[VB_DOORBELL_WORDS];
+};
+
+// The producer's counter must be in the doorbell record before the bell is rung.
+static inline void vb_doorbell_ring(struct vb_doorbells *d, uint32_t qpn)
+{
+    uint32_t index = qpn & (VB_DOORBELL_QPS - 1);
+    atomic_fetch_or_explicit(&d->word[index / 64], 1ull << (index % 64), memory_order_release);
+    atomic_fetch_or_explicit(&d->top[index / 4096], 1ull << (index / 64 % 64),
+                             memory_order_release);
+}
+
+#endif

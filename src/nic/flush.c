@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A failed queue pair gives back everything that was posted, in order, as flushed completions.
+#include "nic/pu.h"
+
+#include "base/bytes.h"
+
+#include <string.h>
+
+static void flush_send(struct vb_pu *pu, struct vb_qpc *qp, uint64_t counter, uint8_t opcode,
+                       uint8_t syndrome)
+{
+    const struct vb_completion c = {
+        .qpn = qp->qpn,
+        .counter = counter,
+        .opcode = VB_CQE_REQ_ERR,
+        .wqe_opcode = opcode,
+        .syndrome = syndrome,
+    };
+    vb_qpc_complete(pu, qp, qp->send_cq, &c);
+}
+
+// The first request that was not done carries the reason, if there is one; the rest are flushed.
+static void flush_fetched(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+    struct vb_wr *wr = r->head;
+    uint64_t counter = wr->counter;
+    uint8_t opcode = wr->opcode;
+    uint8_t syndrome = qp->flushing || !wr->syndrome ? VB_SYN_FLUSH : wr->syndrome;
+
+    r->head = r->una_wr = wr->next;
+    if (!r->head)
+        r->tail = NULL;
+    vb_wr_put(&pu->pool, wr);
+    qp->flushing = true;
+    flush_send(pu, qp, counter, opcode, syndrome);
+}
+
+static void flush_unfetched(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_sq *sq = &qp->sq;
+    struct vb_wqe_ctrl ctrl;
+    uint64_t counter = sq->fetched;
+
+    memcpy(&ctrl, sq->ring + (counter & (sq->blocks - 1)) * VB_WQEBB_BYTES, sizeof ctrl);
+    uint32_t blocks = vb_wqe_blocks(&ctrl);
+    // Without a length the next entry cannot be found: the rest of the queue goes with this one.
+    bool lost = blocks == 0 || blocks > sq->end - counter;
+    sq->fetched = lost ? sq->end : counter + blocks;
+    qp->flushing = true;
+    flush_send(pu, qp, counter, ctrl.opcode, VB_SYN_FLUSH);
+}
+
+static void flush_receive(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_recv *recv = &qp->resp.recv;
+    const struct vb_completion c = {
+        .qpn = qp->qpn,
+        .counter = recv->loaded ? recv->counter : qp->rq.taken++,
+        .opcode = VB_CQE_RESP_ERR,
+        .syndrome = VB_SYN_FLUSH,
+    };
+    recv->loaded = false;
+    vb_qpc_complete(pu, qp, qp->recv_cq, &c);
+}
+
+bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (qp->state != VB_QPS_ERR)
+        return false;
+    if (qp->req.head) {
+        flush_fetched(pu, qp);
+        return true;
+    }
+    vb_sq_refresh(qp);
+    if (qp->sq.fetched != qp->sq.end) {
+        flush_unfetched(pu, qp);
+        return true;
+    }
+    vb_rq_refresh(qp);
+    if (qp->resp.recv.loaded || qp->rq.taken != qp->rq.end) {
+        flush_receive(pu, qp);
+        return true;
+    }
+    return false;
+}

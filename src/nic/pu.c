@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processing unit: picks the next step. Frames come first, so that one ACK answers a batch;
+// then timers, doorbells, and the queue pairs that have something to do, in turns.
+#include "nic/pu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TURN_FRAMES = 64
+}; // frames a queue pair may send before the next one's turn
+
+// ---- transmit queue
+
+void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload)
+{
+    struct vb_txq *q = &pu->txq;
+    uint32_t pad = vb_packet_pad(payload), len = header + payload + pad + VB_ICRC_BYTES;
+
+    memset(q->arena + q->used + header + payload, 0, pad + VB_ICRC_BYTES);
+    q->frame[q->count++] = (struct vb_tx_frame){.path = qp->path, .offset = q->used, .len = len};
+    q->used += len;
+    pu->turn_frames++;
+    pu->count.sent_pkts++;
+    pu->count.sent_bytes += len;
+}
+
+struct vb_txq *vb_pu_txq(struct vb_pu *pu)
+{
+    return &pu->txq;
+}
+
+void vb_pu_tx_release(struct vb_pu *pu)
+{
+    if (pu->txq.taken < pu->txq.count)
+        return;
+    pu->txq.used = pu->txq.count = pu->txq.taken = 0;
+    pu->tx_full = false;
+    while (pu->retired_paths) {
+        struct vb_path *path = pu->retired_paths;
+        pu->retired_paths = path->retired_next;
+        free(path);
+    }
+}
+
+bool vb_pu_wants_tx(const struct vb_pu *pu)
+{
+    return pu->tx_full;
+}
+
+// ---- frames in
+
+void vb_pu_feed(struct vb_pu *pu, const struct vb_rx_frame *frames, uint32_t count)
+{
+    pu->rx = frames;
+    pu->rx_next = 0;
+    pu->rx_count = count;
+}
+
+uint32_t vb_pu_frames_left(const struct vb_pu *pu)
+{
+    return pu->rx_count - pu->rx_next;
+}
+
+// A connected queue pair talks to one address only (clause 9.6.1.2.3).
+static bool is_welcome(const struct vb_qpc *qp, const struct vb_rx_frame *frame, bool request)
+{
+    bool open = qp->state == VB_QPS_RTS || (request && qp->state == VB_QPS_RTR);
+    return open && vb_ip_equal(&frame->src, &qp->path->remote);
+}
+
+static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
+                                const struct vb_packet *pkt)
+{
+    struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
+    bool request = pkt->facts & VB_OP_REQUEST;
+
+    if (!qp || !is_welcome(qp, frame, request)) {
+        pu->count.rx_stranger++;
+        return VB_RX_STRANGER;
+    }
+    return request ? vb_responder_receive(pu, qp, pkt) : vb_completer_receive(pu, qp, pkt);
+}
+
+static void frame_in(struct vb_pu *pu)
+{
+    const struct vb_rx_frame *frame = &pu->rx[pu->rx_next++];
+    struct vb_packet pkt;
+
+    pu->count.rcvd_pkts++;
+    pu->count.rcvd_bytes += frame->len;
+    if (vb_packet_decode(frame->data, frame->len, &pkt) != VB_DECODE_OK) {
+        pu->count.rx_malformed++;
+        VB_RECORD(pu, .kind = VB_STEP_FRAME_IN, .verdict = VB_RX_MALFORMED);
+        return;
+    }
+    enum vb_rx_verdict verdict = judge(pu, frame, &pkt);
+    VB_RECORD(pu, .kind = VB_STEP_FRAME_IN, .verdict = (uint8_t)verdict, .opcode = pkt.opcode,
+              .qpn = pkt.dest_qpn, .psn = pkt.psn, .bytes = pkt.payload_len,
+              .detail = pkt.syndrome);
+}
+
+// ---- doorbells
+
+static void ring(struct vb_pu *pu, uint32_t index)
+{
+    struct vb_qpc *qp = pu->dev->qps[index];
+    if (!qp || (qp->state != VB_QPS_RTS && qp->state != VB_QPS_ERR))
+        return;
+    vb_sq_refresh(qp);
+    vb_pu_kick(pu, qp);
+}
+
+static void answer_doorbells(struct vb_pu *pu)
+{
+    struct vb_doorbells *bells = &pu->dev->bells;
+
+    for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++) {
+        if (!atomic_load_explicit(&bells->top[t], memory_order_relaxed))
+            continue;
+        uint64_t words = atomic_exchange_explicit(&bells->top[t], 0, memory_order_acquire);
+        for (; words; words &= words - 1) {
+            uint32_t w = t * 64 + (uint32_t)__builtin_ctzll(words);
+            uint64_t bits = atomic_exchange_explicit(&bells->word[w], 0, memory_order_acquire);
+            for (; bits; bits &= bits - 1)
+                ring(pu, w * 64 + (uint32_t)__builtin_ctzll(bits));
+        }
+    }
+}
+
+// ---- turns
+
+static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
+{
+    vb_link_remove(&qp->run);
+    if (stays)
+        vb_fifo_push(&pu->run, &qp->run);
+    pu->turn_frames = 0;
+}
+
+static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    return vb_completer_step(pu, qp) || vb_responder_step(pu, qp) || vb_requester_step(pu, qp) ||
+           vb_flush_step(pu, qp);
+}
+
+// One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
+// send.
+static bool run_step(struct vb_pu *pu)
+{
+    struct vb_link *link;
+
+    while ((link = vb_fifo_first(&pu->run))) {
+        struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_qpc, run);
+        if (pu->turn_frames >= TURN_FRAMES) {
+            end_turn(pu, qp, true);
+            continue;
+        }
+        if (qp_step(pu, qp))
+            return true;
+        if (pu->tx_full)
+            return false; // it keeps its turn until there is room
+        end_turn(pu, qp, false);
+    }
+    return false;
+}
+
+static bool rx_step(struct vb_pu *pu)
+{
+    struct vb_qpc *qp = pu->recv_done;
+
+    if (qp) {
+        pu->recv_done = NULL;
+        vb_responder_complete(pu, qp);
+        return true;
+    }
+    if (pu->rx_next == pu->rx_count)
+        return false;
+    frame_in(pu);
+    return true;
+}
+
+static bool timer_step(struct vb_pu *pu)
+{
+    if (vb_timers_next(&pu->timers) > pu->now_ns)
+        return false;
+    struct vb_timer *timer = vb_timers_expire(&pu->timers, pu->now_ns);
+    if (!timer)
+        return false;
+    vb_requester_timer(pu, VB_CONTAINER_OF(timer, struct vb_qpc, req.timer));
+    return true;
+}
+
+static bool next_step(struct vb_pu *pu)
+{
+    if (rx_step(pu) || timer_step(pu))
+        return true;
+    answer_doorbells(pu);
+    return run_step(pu);
+}
+
+struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
+{
+    pu->now_ns = now_ns;
+    pu->touches = 0;
+    pu->recording = true;
+    if (!next_step(pu))
+        pu->step = (struct vb_step){.kind = VB_STEP_NONE};
+    pu->recording = false;
+    pu->step.touch = pu->touch;
+    pu->step.touches = pu->touches;
+    if (pu->observer)
+        pu->observer(pu->observer_ctx, &pu->step);
+    return pu->step;
+}
+
+// The same steps in the same order, without their records, and without looking for frames, timers
+// and doorbells between two steps of a turn.
+static uint32_t poll_unobserved(struct vb_pu *pu)
+{
+    uint32_t steps = 0, before;
+
+    do {
+        before = steps;
+        while (rx_step(pu) || timer_step(pu))
+            steps++;
+        answer_doorbells(pu);
+        while (run_step(pu))
+            steps++;
+    } while (steps != before && !pu->tx_full);
+    return steps;
+}
+
+uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
+{
+    uint32_t steps = 0;
+
+    pu->now_ns = now_ns;
+    if (!pu->observer)
+        return poll_unobserved(pu);
+    while (vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
+        steps++;
+    return steps;
+}
+
+uint64_t vb_pu_deadline(const struct vb_pu *pu)
+{
+    return vb_timers_next(&pu->timers);
+}
+
+void vb_pu_observe(struct vb_pu *pu, vb_step_observer *observer, void *ctx)
+{
+    pu->observer = observer;
+    pu->observer_ctx = ctx;
+}
+
+const struct vb_counters *vb_pu_counters(const struct vb_pu *pu)
+{
+    return &pu->count;
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A queue pair's context: the requester, completer and responder of the specification, each with
+// the fields it owns.
+#ifndef VB_NIC_QP_H
+#define VB_NIC_QP_H
+
+#include "base/fifo.h"
+#include "nic/completion.h"
+#include "nic/dev.h"
+#include "nic/timer.h"
+#include "nic/wr.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb_sq {
+    const uint8_t *ring;
+    uint32_t blocks;
+    const uint32_t *dbrec;
+    uint64_t start;   // counter at RESET
+    uint64_t end;     // the producer's counter as last read
+    uint64_t fetched; // next block to fetch
+};
+
+struct vb_rq {
+    const uint8_t *ring;
+    uint32_t entries, stride;
+    const uint32_t *dbrec;
+    uint64_t start;
+    uint64_t end;
+    uint64_t taken; // next entry to consume
+};
+
+enum vb_req_timer {
+    VB_REQ_TIMER_NONE,
+    VB_REQ_TIMER_ACK,
+    VB_REQ_TIMER_RNR
+};
+
+// Requests are one list in posting order:
+//   head … (acknowledged, to be retired) … una … (in flight) … cursor … (begun) … unbegun …
+//   (fetched)
+struct vb_requester {
+    struct vb_wr *head, *tail;
+    struct vb_wr *una_wr;   // first request not fully acknowledged
+    struct vb_wr *cursor;   // request of the next packet to send; NULL: all begun ones are sent
+    struct vb_wr *unbegun;  // first request without sequence numbers
+    uint32_t fetched_ahead; // requests from unbegun on
+    uint32_t una_psn;       // oldest unacknowledged packet
+    uint32_t send_psn;      // next packet to send
+    uint32_t max_psn;       // one past the last packet ever sent
+    uint32_t next_psn;      // first packet of the next request to begin
+    uint64_t cost_next;     // window cost of everything begun
+    uint64_t cost_sent, cost_acked;
+    uint32_t reads_open; // READs begun and not complete
+    uint32_t reads_out;  // READ requests on the wire
+    uint8_t retries_left, rnr_left;
+    bool gap_seen; // went back for a lost response; not again before progress
+    enum vb_req_timer timer_kind;
+    struct vb_timer timer;
+};
+
+// A READ being answered. Replays come from duplicates of requests already answered.
+struct vb_read_job {
+    uint64_t raddr;
+    uint32_t rkey;
+    uint32_t len; // left to send
+    uint32_t psn; // of the next response packet
+    bool first;   // nothing sent yet
+    bool replay;
+};
+
+enum {
+    VB_READ_JOBS = 2 * VB_RD_ATOMIC_MAX
+};
+
+enum vb_message {
+    VB_MESSAGE_NONE,
+    VB_MESSAGE_SEND,
+    VB_MESSAGE_WRITE
+};
+
+// What the responder owes the requester besides READ responses.
+enum vb_answer {
+    VB_ANSWER_NONE,
+    VB_ANSWER_ACK,
+    VB_ANSWER_NAK
+};
+
+// The receive entry in use, copied from the queue when a message begins.
+struct vb_recv {
+    uint64_t counter;
+    uint32_t room;   // bytes its segments hold
+    uint32_t filled; // bytes received
+    uint8_t num_seg;
+    bool loaded;
+    struct vb_seg seg[VB_MAX_SGE];
+};
+
+struct vb_responder {
+    uint32_t epsn;
+    uint32_t msn;
+    enum vb_answer answer;
+    uint8_t nak_syndrome;
+    bool nak_sent; // silent about packets ahead until one in sequence comes
+    bool closing;  // a fatal NAK is owed; the queue pair fails once it is sent
+    uint32_t nak_psn;
+    enum vb_message message; // in progress
+    uint64_t raddr;          // WRITE: next byte
+    uint32_t rkey;
+    uint32_t left;                         // WRITE: bytes still to come
+    uint32_t job_head, job_count, job_new; // ring of jobs; job_new of them are no replays
+    struct vb_read_job job[VB_READ_JOBS];
+    struct vb_recv recv;
+    uint8_t recv_syndrome; // of the completion that is due
+};
+
+struct vb_qpc {
+    struct vb_link run; // in the PU's run list
+    uint32_t qpn;
+    uint32_t pd;
+    enum vb_qp_state state;
+    uint32_t dest_qpn;
+    uint32_t mtu, mtu_shift;
+    struct vb_path *path;
+    struct vb_cqc *send_cq, *recv_cq;
+    uint32_t access;         // remote rights granted
+    uint64_t ack_timeout_ns; // 0: never
+    uint8_t retry_cnt, rnr_retry;
+    uint8_t max_rd_atomic, max_dest_rd_atomic;
+    uint8_t min_rnr_timer;
+    bool wqe_checks;
+    bool flushing; // the request that failed has had its completion
+    struct vb_sq sq;
+    struct vb_rq rq;
+    struct vb_requester req;
+    struct vb_responder resp;
+};
+
+static_assert(sizeof(struct vb_qpc) <= 4096, "an idle queue pair stays small");
+
+#endif

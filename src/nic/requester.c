@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester: takes send work requests from the queue and turns them into request packets.
+// Loss is repaired by going back to the oldest unacknowledged packet (clause 9.7.5.1).
+#include "nic/pu.h"
+
+#include "base/bytes.h"
+#include "base/serial.h"
+
+#include <string.h>
+
+enum {
+    PACKET_COST = 64,         // window cost of a packet beyond its payload
+    READ_SEGMENT = 64 * 1024, // long READs go out as several requests of this size, so that the
+                              // answers, too, stay within the window
+    ACK_EVERY = 16,           // packets of a long message between requests for an ACK
+};
+
+static bool is_read(const struct vb_wr *wr)
+{
+    return wr->opcode == VB_WQE_READ;
+}
+
+static uint32_t offset_of(const struct vb_wr *wr, uint32_t psn)
+{
+    return (psn - wr->first_psn) & VB_PSN_MASK;
+}
+
+// Window cost of everything before `psn`, which lies in `wr` or at its end.
+static uint64_t cost_at(const struct vb_qpc *qp, const struct vb_wr *wr, uint32_t psn)
+{
+    uint32_t packets = offset_of(wr, psn);
+    if (packets >= wr->psns)
+        return wr->cost_base + wr->length + (uint64_t)wr->psns * PACKET_COST;
+    return wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST);
+}
+
+static bool window_is_full(const struct vb_pu *pu, const struct vb_requester *r)
+{
+    return r->cost_sent - r->cost_acked >= pu->dev->window_bytes;
+}
+
+// ---- acknowledged edge
+
+void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
+{
+    struct vb_requester *r = &qp->req;
+    bool progress = psn != r->una_psn;
+
+    r->una_psn = psn;
+    while (r->una_wr != r->unbegun && offset_of(r->una_wr, psn) >= r->una_wr->psns) {
+        if (is_read(r->una_wr))
+            r->reads_open--;
+        r->una_wr = r->una_wr->next;
+    }
+    bool in_flight = r->una_wr != r->unbegun;
+    r->cost_acked = in_flight ? cost_at(qp, r->una_wr, psn) : r->cost_next;
+    if (vb_psn_diff(psn, r->send_psn) > 0) {
+        // Answers to packets sent before going back arrived after all: skip what they cover.
+        r->send_psn = psn;
+        r->cost_sent = r->cost_acked;
+        r->cursor = in_flight ? r->una_wr : NULL;
+    }
+    if (progress) {
+        r->retries_left = qp->retry_cnt;
+        r->rnr_left = qp->rnr_retry;
+        r->gap_seen = false;
+        if (r->timer_kind == VB_REQ_TIMER_ACK) {
+            r->timer_kind = VB_REQ_TIMER_NONE;
+            vb_timer_disarm(&r->timer);
+        }
+    }
+    if (r->timer_kind == VB_REQ_TIMER_NONE && r->una_psn != r->max_psn && qp->ack_timeout_ns) {
+        r->timer_kind = VB_REQ_TIMER_ACK;
+        vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
+    }
+    vb_pu_kick(pu, qp);
+}
+
+void vb_requester_rewind(struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    r->send_psn = r->una_psn;
+    r->cost_sent = r->cost_acked;
+    r->reads_out = 0;
+    r->cursor = r->una_wr != r->unbegun ? r->una_wr : NULL;
+}
+
+void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome syndrome)
+{
+    if (qp->req.una_wr)
+        qp->req.una_wr->syndrome = (uint8_t)syndrome;
+    vb_qpc_fail(pu, qp);
+}
+
+void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+    enum vb_req_timer kind = r->timer_kind;
+
+    VB_RECORD(pu, .kind = VB_STEP_TIMER, .opcode = (uint8_t)kind, .qpn = qp->qpn,
+              .psn = r->una_psn);
+    r->timer_kind = VB_REQ_TIMER_NONE;
+    if (qp->state != VB_QPS_RTS)
+        return;
+    if (kind == VB_REQ_TIMER_ACK) {
+        pu->count.local_ack_timeout_err++;
+        if (r->retries_left == 0) {
+            pu->count.retry_exceeded_err++;
+            vb_requester_fail(pu, qp, VB_SYN_RETRY_EXC);
+            return;
+        }
+        r->retries_left--;
+        r->gap_seen = false;
+        vb_requester_rewind(qp);
+    }
+    vb_pu_kick(pu, qp);
+}
+
+// ---- fetch and begin
+
+static void append(struct vb_requester *r, struct vb_wr *wr)
+{
+    if (r->tail)
+        r->tail->next = wr;
+    else
+        r->head = wr;
+    r->tail = wr;
+    if (!r->unbegun)
+        r->unbegun = wr;
+    if (!r->una_wr)
+        r->una_wr = wr;
+    r->fetched_ahead++;
+}
+
+static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_sq *sq = &qp->sq;
+
+    if (sq->fetched == sq->end || qp->req.fetched_ahead >= pu->dev->fetch_depth)
+        return false;
+    if (vb_wr_pool_reserve(&pu->pool) != 0)
+        return false; // tried again at the next doorbell or acknowledgement
+    const struct vb_wqe_source source = {
+        .ring = sq->ring,
+        .blocks = sq->blocks,
+        .counter = sq->fetched,
+        .end = sq->end,
+        .qpn = qp->qpn,
+        .checks = qp->wqe_checks,
+    };
+    struct vb_wr *wr = vb_wr_fetch(&pu->pool, &source);
+    sq->fetched += wr->blocks;
+    append(&qp->req, wr);
+    VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = wr->opcode, .qpn = qp->qpn,
+              .counter = wr->counter, .bytes = wr->length, .detail = wr->syndrome);
+    return true;
+}
+
+static uint32_t psns_of(const struct vb_qpc *qp, const struct vb_wr *wr)
+{
+    if (wr->opcode == VB_WQE_NOP)
+        return 0;
+    if (wr->length == 0)
+        return 1;
+    return (uint32_t)(((uint64_t)wr->length + qp->mtu - 1) >> qp->mtu_shift);
+}
+
+// A request that cannot be executed fails in its turn: when all before it are acknowledged.
+static bool fail_in_turn(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wr *wr)
+{
+    if (qp->req.una_wr != wr)
+        return false;
+    VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
+              .counter = wr->counter, .detail = wr->syndrome);
+    vb_requester_fail(pu, qp, wr->syndrome);
+    return true;
+}
+
+static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+    struct vb_wr *wr = r->unbegun;
+
+    if (!wr)
+        return false;
+    if (wr->syndrome != VB_SYN_OK)
+        return fail_in_turn(pu, qp, wr);
+    if (((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0) || window_is_full(pu, r))
+        return false;
+    wr->first_psn = r->next_psn;
+    wr->psns = psns_of(qp, wr);
+    wr->cost_base = r->cost_next;
+    r->next_psn = vb_psn_add(r->next_psn, wr->psns);
+    r->cost_next += wr->length + (uint64_t)wr->psns * PACKET_COST;
+    r->unbegun = wr->next;
+    r->fetched_ahead--;
+    if (is_read(wr))
+        r->reads_open++;
+    if (wr->psns > 0)
+        r->cursor = wr;
+    else if (r->una_wr == wr)
+        vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
+    VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
+              .counter = wr->counter, .bytes = wr->length);
+    return true;
+}
+
+// ---- send
+
+static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psns)
+{
+    struct vb_requester *r = &qp->req;
+    struct vb_wr *wr = r->cursor;
+
+    r->send_psn = vb_psn_add(r->send_psn, psns);
+    r->cost_sent = cost_at(qp, wr, r->send_psn);
+    if (vb_psn_diff(r->send_psn, r->max_psn) > 0)
+        r->max_psn = r->send_psn;
+    if (offset_of(wr, r->send_psn) >= wr->psns) {
+        do
+            wr = wr->next; // requests without packets have nothing to repeat
+        while (wr != r->unbegun && wr->psns == 0);
+        r->cursor = wr != r->unbegun ? wr : NULL;
+    }
+    if (r->timer_kind == VB_REQ_TIMER_NONE && qp->ack_timeout_ns) {
+        r->timer_kind = VB_REQ_TIMER_ACK;
+        vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
+    }
+}
+
+static uint8_t request_opcode(const struct vb_wr *wr, bool first, bool last)
+{
+    static const uint8_t table[2][2][2] = {
+        {{VB_RC_SEND_MIDDLE, VB_RC_SEND_LAST}, {VB_RC_SEND_FIRST, VB_RC_SEND_ONLY}},
+        {{VB_RC_WRITE_MIDDLE, VB_RC_WRITE_LAST}, {VB_RC_WRITE_FIRST, VB_RC_WRITE_ONLY}},
+    };
+    return table[wr->opcode == VB_WQE_WRITE][first][last];
+}
+
+static bool gather(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr, uint32_t offset,
+                   uint8_t *dst, uint32_t len)
+{
+    if (wr->is_inline) {
+        memcpy(dst, wr->longer + offset, len);
+        return true;
+    }
+    return vb_gather(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, dst, len) == VB_MEM_OK;
+}
+
+static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    uint32_t index = offset_of(wr, qp->req.send_psn);
+    uint32_t offset = index << qp->mtu_shift;
+    uint32_t len = wr->length - offset < qp->mtu ? wr->length - offset : qp->mtu;
+    bool first = index == 0, last = index + 1 == wr->psns;
+    uint64_t in_flight = qp->req.cost_sent - qp->req.cost_acked + len + PACKET_COST;
+    const struct vb_packet pkt = {
+        .opcode = request_opcode(wr, first, last),
+        .pkey = VB_PKEY_DEFAULT,
+        .solicited = last && (wr->fm_ce_se & VB_WQE_SOLICITED) && wr->opcode == VB_WQE_SEND,
+        .ack_request =
+            last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= pu->dev->window_bytes,
+        .dest_qpn = qp->dest_qpn,
+        .psn = qp->req.send_psn,
+        .raddr = wr->raddr,
+        .rkey = wr->rkey,
+        .dma_len = wr->length,
+        .payload_len = len,
+    };
+    uint8_t *at = vb_pu_tx_at(pu);
+    uint32_t header = vb_opcode_table[pkt.opcode].header_bytes;
+
+    if (!gather(pu, qp, wr, offset, at + header, len)) {
+        wr->syndrome = VB_SYN_LOCAL_PROT;
+        return fail_in_turn(pu, qp, wr);
+    }
+    vb_packet_encode(at, &pkt);
+    vb_pu_tx_commit(pu, qp, header, len);
+    VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
+              .bytes = len, .counter = wr->counter);
+    sent(pu, qp, 1);
+    return true;
+}
+
+static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    uint32_t segment = READ_SEGMENT >> qp->mtu_shift;
+    uint32_t index = offset_of(wr, qp->req.send_psn);
+    uint32_t end = (index / segment + 1) * segment;
+    uint32_t offset = index << qp->mtu_shift;
+
+    if (qp->req.reads_out >= qp->max_rd_atomic)
+        return false;
+    if (end > wr->psns)
+        end = wr->psns;
+    uint32_t left = wr->length - offset, whole = (end - index) << qp->mtu_shift;
+    const struct vb_packet pkt = {
+        .opcode = VB_RC_READ_REQUEST,
+        .pkey = VB_PKEY_DEFAULT,
+        .dest_qpn = qp->dest_qpn,
+        .psn = qp->req.send_psn,
+        .raddr = wr->raddr + offset,
+        .rkey = wr->rkey,
+        .dma_len = left < whole ? left : whole,
+    };
+    uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), &pkt);
+    vb_pu_tx_commit(pu, qp, header, 0);
+    VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
+              .counter = wr->counter);
+    qp->req.reads_out++;
+    sent(pu, qp, end - index);
+    return true;
+}
+
+static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_wr *wr = qp->req.cursor;
+
+    if (wr->syndrome != VB_SYN_OK)
+        return fail_in_turn(pu, qp, wr);
+    if (window_is_full(pu, &qp->req))
+        return false;
+    if (!vb_pu_tx_room(pu)) {
+        pu->tx_full = true;
+        return false;
+    }
+    return is_read(wr) ? send_read(pu, qp, wr) : send_data(pu, qp, wr);
+}
+
+bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (qp->state != VB_QPS_RTS)
+        return false;
+    if (fetch(pu, qp))
+        return true;
+    if (qp->req.timer_kind == VB_REQ_TIMER_RNR)
+        return false;
+    return qp->req.cursor ? send_next(pu, qp) : begin(pu, qp);
+}
+
+void vb_requester_reset(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    for (struct vb_wr *wr = r->head, *next; wr; wr = next) {
+        next = wr->next;
+        vb_wr_put(&pu->pool, wr);
+    }
+    vb_timer_remove(&pu->timers, &r->timer);
+    memset(r, 0, sizeof *r);
+    r->timer.deadline_ns = VB_TIMER_NEVER;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes between packets and scatter lists: every segment is proved before the first byte moves.
+#include "nic/pu.h"
+
+#include <string.h>
+
+// The pieces of segments that a byte range covers.
+struct pieces {
+    uint32_t count;
+    struct {
+        uint8_t *at;
+        uint32_t len;
+    } piece[VB_MAX_SGE];
+};
+
+static enum vb_mem_refusal resolve(const struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+                                   uint32_t num_seg, uint32_t offset, uint32_t len,
+                                   enum vb_access need, struct pieces *out)
+{
+    out->count = 0;
+    for (uint32_t i = 0; i < num_seg && len > 0; i++) {
+        if (offset >= seg[i].len) {
+            offset -= seg[i].len;
+            continue;
+        }
+        uint32_t take = seg[i].len - offset < len ? seg[i].len - offset : len;
+        enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, pd, seg[i].key, seg[i].addr + offset,
+                                              take, need, &out->piece[out->count].at);
+        if (r != VB_MEM_OK)
+            return r;
+        out->piece[out->count++].len = take;
+        len -= take;
+        offset = 0;
+    }
+    return len == 0 ? VB_MEM_OK : VB_MEM_BOUNDS;
+}
+
+enum vb_mem_refusal vb_gather(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+                              uint32_t num_seg, uint32_t offset, uint8_t *dst, uint32_t len)
+{
+    struct pieces p;
+    enum vb_mem_refusal r = resolve(pu, pd, seg, num_seg, offset, len, VB_LOCAL_READ, &p);
+
+    if (r != VB_MEM_OK)
+        return r;
+    for (uint32_t i = 0; i < p.count; i++) {
+        memcpy(dst, p.piece[i].at, p.piece[i].len);
+        vb_pu_touch(pu, p.piece[i].at, p.piece[i].len, false);
+        dst += p.piece[i].len;
+    }
+    return VB_MEM_OK;
+}
+
+enum vb_mem_refusal vb_scatter(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+                               uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len)
+{
+    struct pieces p;
+    enum vb_mem_refusal r = resolve(pu, pd, seg, num_seg, offset, len, VB_LOCAL_WRITE, &p);
+
+    if (r != VB_MEM_OK)
+        return r;
+    for (uint32_t i = 0; i < p.count; i++) {
+        memcpy(p.piece[i].at, src, p.piece[i].len);
+        vb_pu_touch(pu, p.piece[i].at, p.piece[i].len, true);
+        src += p.piece[i].len;
+    }
+    return VB_MEM_OK;
+}

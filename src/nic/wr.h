@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A send work request inside the NIC: the one copy of a work-queue entry that is checked and
+// executed, kept until its completion because retransmission must repeat the same bytes.
+#ifndef VB_NIC_WR_H
+#define VB_NIC_WR_H
+
+#include "verbena/wqe.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vb_seg {
+    uint64_t addr;
+    uint32_t len;
+    uint32_t key;
+};
+
+enum {
+    VB_WR_SHORT_SEGS = 2,
+    VB_WR_LONG_BYTES = VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES
+};
+
+struct vb_wr {
+    struct vb_wr *next;
+    uint64_t counter; // of the entry's first block
+    uint64_t raddr;
+    uint64_t cost_base; // window cost of everything begun before this request
+    uint32_t rkey;
+    uint32_t length;
+    uint32_t first_psn; // set when the request begins
+    uint32_t psns;      // packet sequence numbers it takes; a READ takes its responses'
+    uint8_t opcode;     // enum vb_wqe_opcode
+    uint8_t fm_ce_se;
+    uint8_t blocks;
+    uint8_t num_seg;
+    uint8_t syndrome; // VB_SYN_OK, or why it cannot be executed
+    bool is_inline;   // `longer` holds the payload
+    uint8_t *longer;  // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
+    struct vb_seg seg[VB_WR_SHORT_SEGS];
+};
+
+static_assert(sizeof(struct vb_wr) <= 128, "a request is two cache lines");
+
+// Free lists that grow by slabs and never shrink: nothing is allocated per operation.
+struct vb_wr_pool {
+    struct vb_wr *free_wr;
+    void *free_long;
+    void *slabs;
+};
+
+void vb_wr_pool_fini(struct vb_wr_pool *pool);
+// Makes sure that one request of any kind can be taken. -ENOMEM.
+int vb_wr_pool_reserve(struct vb_wr_pool *pool);
+void vb_wr_put(struct vb_wr_pool *pool, struct vb_wr *wr);
+
+// Blocks of the entry that starts with these bytes; 0: its length field makes no sense.
+uint32_t vb_wqe_blocks(const struct vb_wqe_ctrl *ctrl);
+
+struct vb_wqe_source {
+    const uint8_t *ring;
+    uint32_t blocks; // of the ring, power of two
+    uint64_t counter;
+    uint64_t end; // the producer's counter: blocks past it do not exist
+    uint32_t qpn;
+    bool checks; // idx and qpn of the control segment must be right
+};
+
+// Copies and checks the entry at source->counter. Never fails: a malformed entry becomes a request
+// with a syndrome. Takes from the pool, which was reserved.
+struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *source);
+
+static inline const struct vb_seg *vb_wr_segs(const struct vb_wr *wr)
+{
+    return wr->longer ? (const struct vb_seg *)(const void *)wr->longer : wr->seg;
+}
+
+#endif
