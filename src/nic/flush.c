@@ -66,8 +66,6 @@ static void flush_receive(struct vb_pu *pu, struct vb_qpc *qp)
 
 bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    if (qp->state != VB_QPS_ERR)
-        return false;
     if (qp->req.head) {
         flush_fetched(pu, qp);
         return true;

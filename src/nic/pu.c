@@ -140,8 +140,15 @@ static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
 
 static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    return vb_completer_step(pu, qp) || vb_responder_step(pu, qp) || vb_requester_step(pu, qp) ||
-           vb_flush_step(pu, qp);
+    bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
+
+    if (qp->req.head != qp->req.una_wr && vb_completer_step(pu, qp))
+        return true;
+    if (owes && vb_responder_step(pu, qp))
+        return true;
+    if (qp->state == VB_QPS_RTS)
+        return vb_requester_step(pu, qp);
+    return qp->state == VB_QPS_ERR && vb_flush_step(pu, qp);
 }
 
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to

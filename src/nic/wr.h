@@ -32,7 +32,7 @@ struct vb_wr {
     uint32_t psns;      // packet sequence numbers it takes; a READ takes its responses'
     uint8_t opcode;     // enum vb_wqe_opcode
     uint8_t fm_ce_se;
-    uint8_t blocks;
+    uint8_t blocks; // 0: its length field makes no sense, so the next entry cannot be found
     uint8_t num_seg;
     uint8_t syndrome; // VB_SYN_OK, or why it cannot be executed
     bool is_inline;   // `longer` holds the payload
