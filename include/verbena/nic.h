@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// A software RDMA NIC inside this process: open it, register memory, connect queue pairs, post,
+// poll.
+//
+// Functions that can fail return 0 or a negative errno. The NIC runs in the threads that poll it
+// (vb_poll_cq, vb_nic_progress). Several threads may use one NIC at once; one queue pair or
+// completion queue is for one thread at a time.
+#ifndef VERBENA_NIC_H
+#define VERBENA_NIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vb_nic;
+struct vb_pd;
+struct vb_mr;
+struct vb_cq;
+struct vb_qp;
+
+enum {
+    VB_ERROR_TEXT = 160
+};
+
+struct vb_nic_opts {
+    const char *address;   // local IPv4 address; NULL: 127.0.0.1
+    uint32_t window_bytes; // unacknowledged bytes per queue pair; 0: the default
+    uint64_t seed;         // of keys and numbers; 0: drawn from the system
+    // Faults on purpose, both directions: frames dropped per million, from fault_seed. 0: none.
+    uint32_t drop_ppm;
+    uint64_t fault_seed;
+    char *error_text; // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
+};
+
+// Opens a NIC on UDP port 4791 of the address. -EADDRINUSE: another NIC has it; -EADDRNOTAVAIL: not
+// an address of this machine; -EINVAL: not an address.
+int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
+// Closes the NIC and everything still open on it.
+void vb_nic_close(struct vb_nic *nic);
+// Moves the NIC forward without looking at completions. Returns how many steps it made.
+uint32_t vb_nic_progress(struct vb_nic *nic);
+// The NIC's address as peers name it: the 16 bytes of its GID (IPv4 as ::ffff:a.b.c.d).
+void vb_nic_gid(const struct vb_nic *nic, uint8_t gid[16]);
+// Reads a counter by name (for example "sent_pkts"). -ENOENT: no such counter.
+int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value);
+// The name of the i-th counter, NULL past the last.
+const char *vb_nic_counter_name(unsigned i);
+
+int vb_pd_alloc(struct vb_nic *nic, struct vb_pd **pd);
+int vb_pd_free(struct vb_pd *pd); // -EBUSY: regions or queue pairs remain
+
+enum vb_rights {
+    VB_RIGHT_LOCAL_WRITE = 1 << 0,
+    VB_RIGHT_REMOTE_WRITE = 1 << 1,
+    VB_RIGHT_REMOTE_READ = 1 << 2,
+};
+
+// Any memory of the process, no pinning. It must stay mapped until vb_mr_dereg() returns.
+int vb_mr_reg(struct vb_pd *pd, void *addr, size_t len, uint32_t rights, struct vb_mr **mr);
+int vb_mr_dereg(struct vb_mr *mr);
+uint32_t vb_mr_key(const struct vb_mr *mr); // the local and the remote key are the same
+
+int vb_cq_create(struct vb_nic *nic, uint32_t entries, struct vb_cq **cq);
+int vb_cq_destroy(struct vb_cq *cq); // -EBUSY: queue pairs use it
+
+struct vb_qp_opts {
+    struct vb_cq *send_cq, *recv_cq;
+    uint32_t send_depth, recv_depth; // work requests outstanding
+    uint32_t send_sge, recv_sge;     // scatter entries each, at most 16; 0: one
+    uint32_t inline_bytes;           // longest inline payload; 0: none
+};
+
+// A reliable connected queue pair in state RESET.
+int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **qp);
+int vb_qp_destroy(struct vb_qp *qp);
+uint32_t vb_qp_num(const struct vb_qp *qp);
+
+struct vb_qp_peer {
+    uint8_t gid[16];     // the peer's address
+    uint32_t qpn;        // its queue pair
+    uint32_t psn;        // the first packet sequence number it will send
+    uint32_t our_psn;    // the first one we will send
+    uint32_t mtu;        // 256 to 4096; 0: 4096
+    uint32_t rights;     // remote rights the peer gets (VB_RIGHT_REMOTE_…)
+    uint8_t timeout;     // of an acknowledgement, 4.096 us * 2^timeout; 0: the default, 14
+    uint8_t retries;     // 1 to 7; 0: the default, 7
+    uint8_t rnr_retries; // 1 to 6; 7 for ever; 0: the default, 7
+    uint8_t rnr_timer;   // code our receiver-not-ready answers carry; 0: the default, 12
+    uint8_t reads;       // READs in flight, each direction, 1 to 16; 0: the default, 16
+};
+
+// RESET or ERR to RTS.
+int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer);
+// Any state to ERR: what is outstanding completes with VB_WC_FLUSHED.
+int vb_qp_fail(struct vb_qp *qp);
+
+struct vb_sge {
+    uint64_t addr;
+    uint32_t len;
+    uint32_t lkey;
+};
+
+enum vb_wr_opcode {
+    VB_WR_SEND,
+    VB_WR_WRITE,
+    VB_WR_READ,
+    VB_WR_NOP
+};
+
+enum vb_wr_flags {
+    VB_WR_SIGNALED = 1 << 0, // completes on the CQ; others only on error
+    VB_WR_FENCE = 1 << 1,    // starts when all earlier READs of this queue are done
+    VB_WR_SOLICITED = 1 << 2,
+    VB_WR_INLINE = 1 << 3, // the bytes are copied at once; the memory need not be registered
+};
+
+struct vb_send_wr {
+    uint64_t wr_id;
+    const struct vb_sge *sge;
+    uint32_t num_sge;
+    enum vb_wr_opcode opcode;
+    uint32_t flags;
+    uint32_t rkey;
+    uint64_t raddr;
+};
+
+struct vb_recv_wr {
+    uint64_t wr_id;
+    const struct vb_sge *sge;
+    uint32_t num_sge;
+};
+
+// Post up to n work requests in order. Return how many were posted (fewer than n when the queue is
+// full), or -EINVAL if the first one is malformed.
+int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n);
+int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
+
+enum vb_wc_status {
+    VB_WC_OK,
+    VB_WC_LOCAL_LENGTH,     // the message is longer than the receive buffer
+    VB_WC_LOCAL_QP_OP,      // malformed work request
+    VB_WC_LOCAL_PROTECTION, // a local key, range or right is wrong
+    VB_WC_FLUSHED,          // the queue pair failed before this request was done
+    VB_WC_BAD_RESPONSE,     // the peer answered nonsense
+    VB_WC_LOCAL_ACCESS,
+    VB_WC_REMOTE_INVALID,   // the peer refused the request's form, or its buffer was too short
+    VB_WC_REMOTE_ACCESS,    // the remote key, range or right is wrong
+    VB_WC_REMOTE_OPERATION, // the peer failed while executing
+    VB_WC_RETRY_EXCEEDED,   // no answer from the peer
+    VB_WC_RNR_EXCEEDED,     // the peer posted no receive in time
+};
+
+enum vb_wc_opcode {
+    VB_WC_SEND,
+    VB_WC_WRITE,
+    VB_WC_READ,
+    VB_WC_NOP,
+    VB_WC_RECV
+};
+
+struct vb_wc {
+    uint64_t wr_id;
+    enum vb_wc_status status;
+    enum vb_wc_opcode opcode; // of a failed request, only the side (VB_WC_RECV or not) is certain
+    uint32_t byte_len;        // of a RECV and a READ
+    uint32_t qpn;
+};
+
+// Runs the NIC if no completion is waiting, then takes up to n. Returns how many.
+int vb_poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n);
+const char *vb_wc_status_text(enum vb_wc_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's half of queues: writes work-queue entries, reads completion entries. It shares only
+// memory with the NIC (rings and doorbell records), so the simulator's hosts use it as it is.
+#ifndef VB_HOST_DRIVER_H
+#define VB_HOST_DRIVER_H
+
+#include "nic/doorbell.h"
+#include "verbena/nic.h"
+#include "verbena/wqe.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb_driver_sq {
+    uint8_t *ring;
+    uint32_t blocks; // power of two
+    uint32_t max_sge;
+    uint32_t max_inline; // bytes
+    uint64_t start;      // counters at RESET
+    uint64_t pi;         // next block to write
+    uint64_t ci;         // first block not known to be complete
+    uint64_t *wr_id;     // by block of the entry's first block
+    uint8_t *size;       // entry's blocks, likewise
+};
+
+struct vb_driver_rq {
+    uint8_t *ring;
+    uint32_t entries; // power of two
+    uint32_t stride;
+    uint32_t max_sge;
+    uint64_t start, pi, ci;
+    uint64_t *wr_id;
+};
+
+struct vb_driver_qp {
+    uint32_t qpn;
+    uint32_t *dbrec; // VB_DBREC_RQ, VB_DBREC_SQ
+    struct vb_doorbells *doorbells;
+    struct vb_driver_sq sq;
+    struct vb_driver_rq rq;
+};
+
+struct vb_driver_cq {
+    uint8_t *ring;
+    uint32_t entries; // power of two
+    uint64_t ci;
+    uint32_t *dbrec;
+};
+
+// Allocate rings. `start` values are the counters to begin with (0 but in tests). Return -ENOMEM or
+// -EINVAL. The qpn and the doorbells are filled in by the caller once the NIC has named them.
+int vb_driver_qp_init(struct vb_driver_qp *qp, const struct vb_qp_opts *opts, uint64_t sq_start,
+                      uint64_t rq_start);
+void vb_driver_qp_fini(struct vb_driver_qp *qp);
+// Forgets everything posted, for a queue pair that goes back to RESET.
+void vb_driver_qp_reset(struct vb_driver_qp *qp);
+int vb_driver_cq_init(struct vb_driver_cq *cq, uint32_t entries, uint64_t start);
+void vb_driver_cq_fini(struct vb_driver_cq *cq);
+
+int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n);
+int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
+
+// Finds the queue pair of a completion; NULL: destroyed meanwhile, the entry is skipped.
+typedef struct vb_driver_qp *vb_driver_find(void *ctx, uint32_t qpn);
+
+// Takes up to n completions; returns how many.
+int vb_driver_poll(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx, struct vb_wc *wc,
+                   int n);
+
+#endif

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A port: moves frames between a processing unit and a network. Ports own the sockets and the
+// clock; they seal and check the ICRC, because only they know what the packet around the frame
+// looks like.
+#ifndef VB_PORT_PORT_H
+#define VB_PORT_PORT_H
+
+#include "nic/frame.h"
+
+#include <stdint.h>
+
+enum {
+    VB_PORT_RX_BATCH = 512
+}; // frames returned by one receive at most
+
+struct vb_port;
+
+struct vb_port_stats {
+    uint64_t rx_bad_icrc;    // frames dropped because their ICRC is wrong
+    uint64_t rx_solved_icrc; // frames accepted after solving for the IPv4 identification
+    uint64_t tx_errors;      // frames the system refused to send; the transport recovers
+    uint64_t faults_dropped; // frames dropped on purpose
+};
+
+struct vb_port_ops {
+    // Sends frames [txq->taken, txq->count), advancing txq->taken; stops early when the system's
+    // buffers are full.
+    void (*send)(struct vb_port *port, struct vb_txq *txq);
+    // Fills up to VB_PORT_RX_BATCH frames, valid until the next receive. Returns how many.
+    uint32_t (*receive)(struct vb_port *port, struct vb_rx_frame *frames);
+    void (*close)(struct vb_port *port);
+};
+
+struct vb_port {
+    const struct vb_port_ops *ops;
+    struct vb_ip local;
+    uint16_t src_port;
+    struct vb_port_stats stats;
+};
+
+#endif

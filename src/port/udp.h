@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The udp port: RoCE v2 through a plain, unprivileged UDP socket.
+#ifndef VB_PORT_UDP_H
+#define VB_PORT_UDP_H
+
+#include "port/port.h"
+
+struct vb_udp_opts {
+    const char *address; // IPv4 literal
+    uint32_t drop_ppm;   // faults on purpose, both directions
+    uint64_t fault_seed;
+    char *error_text; // VB_ERROR_TEXT bytes, or NULL
+};
+
+// 0 or a negative errno; error_text then says in words what was wrong.
+int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port);
+
+#endif

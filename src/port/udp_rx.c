@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Receiving: datagrams, merged by the kernel or not, are split into frames whose ICRC is right.
+#include "port/udp_state.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SMALL_IDS = 128, // what segment indices stay below: the kernel makes at most as many
+    CALM_ENOUGH = 16,
+    CALM_MAX = 4 * CALM_ENOUGH,
+    LONG_DATAGRAM = 16384, // from here on one at a time stays in the cache
+};
+
+int vb_udp_rx_init(struct udp_rx *rx)
+{
+    rx->buffers = aligned_alloc(4096, (size_t)UDP_RX_DATAGRAMS * UDP_RX_BYTES);
+    if (rx->buffers == NULL)
+        return -ENOMEM;
+    for (unsigned i = 0; i < UDP_RX_DATAGRAMS; i++) {
+        struct msghdr *h = &rx->msg[i].msg_hdr;
+        rx->iov[i].iov_base = rx->buffers + (size_t)i * UDP_RX_BYTES;
+        rx->iov[i].iov_len = UDP_RX_BYTES;
+        h->msg_name = &rx->from[i];
+        h->msg_namelen = sizeof rx->from[i];
+        h->msg_iov = &rx->iov[i];
+        h->msg_iovlen = 1;
+        h->msg_control = rx->control[i].bytes;
+        h->msg_controllen = sizeof rx->control[i].bytes;
+    }
+    rx->batch = 1;
+    return 0;
+}
+
+void vb_udp_rx_fini(struct udp_rx *rx)
+{
+    free(rx->buffers);
+}
+
+// Length of the merged packets, or of the whole datagram. Also readies the header for its next use.
+static uint32_t segment_bytes(struct msghdr *h, uint32_t datagram_bytes)
+{
+    uint32_t bytes = datagram_bytes;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
+        if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+            int size;
+            memcpy(&size, CMSG_DATA(c), sizeof size);
+            if (size > 0 && (uint32_t)size < bytes)
+                bytes = (uint32_t)size;
+        }
+    }
+    h->msg_controllen = sizeof(union udp_control);
+    h->msg_namelen = sizeof(struct sockaddr_in);
+    return bytes;
+}
+
+static struct udp_source *find_source(struct udp *u, const struct sockaddr_in *from)
+{
+    uint32_t ip = from->sin_addr.s_addr;
+    uint16_t port = ntohs(from->sin_port);
+    uint32_t hash = (ip ^ (uint32_t)port << 16) * 0x9e3779b1u;
+    struct udp_source *s = &u->rx.source[hash >> 24 & (UDP_SOURCES - 1)];
+    if (s->ip != ip || s->port != port || port == 0) {
+        *s = (struct udp_source){.ip = ip, .port = port};
+        vb_icrc_flow_init_v4(&s->flow, (const uint8_t *)&ip, u->port.local.b + 12, port,
+                             VB_ROCE_UDP_PORT);
+    }
+    return s;
+}
+
+// A source that numbers its packets as plain sockets do is held to it: then a wrong frame passes
+// one time in 2^25, not in 2^16. Only zeros speak for it, since a counter that wraps passes through
+// all small numbers; and a few large ones in a row show that it has changed its ways.
+static bool is_plausible(struct udp_source *s, uint16_t id)
+{
+    if (id == 0 && s->calm < CALM_MAX)
+        s->calm++;
+    if (id < SMALL_IDS)
+        return true;
+    bool held = s->calm >= CALM_ENOUGH;
+    s->calm = held ? s->calm - CALM_ENOUGH : 0;
+    return !held;
+}
+
+static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
+                  uint32_t len)
+{
+    uint16_t guess = s->flat ? 0 : (uint16_t)segment;
+    uint16_t id = 0;
+    enum vb_icrc_verdict verdict = vb_icrc_check(&s->flow, guess, frame, len, &id);
+    if (verdict == VB_ICRC_BAD || !is_plausible(s, id)) {
+        u->port.stats.rx_bad_icrc++;
+        return false;
+    }
+    if (verdict == VB_ICRC_SOLVED) {
+        u->port.stats.rx_solved_icrc++;
+        s->flat = id == 0;
+    }
+    return true;
+}
+
+static struct vb_ip mapped(const struct sockaddr_in *from)
+{
+    struct vb_ip ip = {.b = {[10] = 0xff, [11] = 0xff}};
+    memcpy(ip.b + 12, &from->sin_addr.s_addr, 4);
+    return ip;
+}
+
+// Goes on with the datagram at hand until its end or the room's. Returns the frames made.
+static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
+{
+    struct udp_rx *rx = &u->rx;
+    uint32_t at = rx->at;
+    const uint8_t *bytes = rx->iov[at].iov_base;
+    uint32_t total = rx->msg[at].msg_len;
+    uint32_t step = rx->step[at];
+    struct udp_source *source = find_source(u, &rx->from[at]);
+    struct vb_ip src = mapped(&rx->from[at]);
+    uint32_t made = 0;
+    while (rx->offset < total && made < room) {
+        uint32_t len = total - rx->offset < step ? total - rx->offset : step;
+        const uint8_t *frame = bytes + rx->offset;
+        uint32_t segment = rx->segment++;
+        rx->offset += len;
+        if (len < VB_ICRC_FRAME_MIN || len > VB_FRAME_MAX) {
+            u->port.stats.rx_bad_icrc++;
+            continue;
+        }
+        if (!check(u, source, segment, frame, len))
+            continue;
+        if (u->drop_ppm && vb_prng_chance(&u->faults, u->drop_ppm)) {
+            u->port.stats.faults_dropped++;
+            continue;
+        }
+        frames[made++] = (struct vb_rx_frame){.data = frame, .len = len, .src = src};
+    }
+    if (rx->offset >= total) {
+        rx->at++;
+        rx->offset = rx->segment = 0;
+    }
+    return made;
+}
+
+// An empty poll costs one failing system call. Only after a fruitful one is it worth asking for
+// more than one datagram; and long ones are taken one by one, so that each is still in the cache
+// when used.
+static void pull(struct udp *u)
+{
+    struct udp_rx *rx = &u->rx;
+    rx->at = rx->count = 0;
+    if (rx->batch == 1) {
+        ssize_t bytes = recvmsg(u->fd, &rx->msg[0].msg_hdr, 0);
+        if (bytes < 0)
+            return;
+        rx->msg[0].msg_len = (unsigned)bytes;
+        rx->count = 1;
+    } else {
+        int count = recvmmsg(u->fd, rx->msg, rx->batch, 0, NULL);
+        if (count <= 0) {
+            rx->batch = 1;
+            return;
+        }
+        rx->count = (uint32_t)count;
+    }
+    for (uint32_t i = 0; i < rx->count; i++)
+        rx->step[i] = segment_bytes(&rx->msg[i].msg_hdr, rx->msg[i].msg_len);
+    rx->batch = rx->msg[0].msg_len < LONG_DATAGRAM ? UDP_RX_DATAGRAMS : 1;
+}
+
+uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
+{
+    struct udp *u = (struct udp *)port;
+    struct udp_rx *rx = &u->rx;
+    if (rx->at == rx->count)
+        pull(u);
+    uint32_t made = 0;
+    while (rx->at < rx->count && made < VB_PORT_RX_BATCH)
+        made += split(u, frames + made, VB_PORT_RX_BATCH - made);
+    return made;
+}

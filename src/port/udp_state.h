@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the halves of the udp port share: the socket, what is being sent, what was received.
+#ifndef VB_PORT_UDP_STATE_H
+#define VB_PORT_UDP_STATE_H
+
+#include "base/prng.h"
+#include "port/port.h"
+#include "wire/roce.h"
+
+#include <netinet/in.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum {
+    UDP_TX_MESSAGES = 16,  // datagrams (or segmented runs) handed over by one system call
+    UDP_RUN_FRAMES = 64,   // segments the kernel accepts in one send
+    UDP_RUN_BYTES = 65000, // below the longest datagram, headers included
+    UDP_RX_DATAGRAMS = 8,
+    UDP_RX_BYTES = 65536, // room for one datagram, merged or not
+    UDP_SOURCES = 256,    // power of two
+};
+
+// Room for one control message that holds an int or less, aligned as the system wants it.
+union udp_control {
+    alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(int))];
+};
+
+struct udp_tx {
+    struct mmsghdr msg[UDP_TX_MESSAGES];
+    struct iovec iov[UDP_TX_MESSAGES];
+    struct sockaddr_in to[UDP_TX_MESSAGES];
+    union udp_control control[UDP_TX_MESSAGES];
+    uint32_t first[UDP_TX_MESSAGES]; // first frame of each message
+    uint32_t end[UDP_TX_MESSAGES];   // one past its last
+    bool no_segments;                // the device refused segmented sends
+    // Faults: fate is drawn once per frame, for those before `judged`.
+    uint32_t judged;
+    uint64_t doomed[VB_TX_FRAMES / 64];
+};
+
+// A sender we have heard of, and how it numbers its packets.
+struct udp_source {
+    uint32_t ip; // network order; with port 0 the slot is free
+    uint16_t port;
+    uint16_t calm; // how sure we are that it numbers its packets as plain sockets do
+    bool flat;     // merged packets all carry the same identification, not 0, 1, 2, …
+    struct vb_icrc_flow flow;
+};
+
+struct udp_rx {
+    struct mmsghdr msg[UDP_RX_DATAGRAMS];
+    struct iovec iov[UDP_RX_DATAGRAMS];
+    struct sockaddr_in from[UDP_RX_DATAGRAMS];
+    union udp_control control[UDP_RX_DATAGRAMS];
+    uint32_t step[UDP_RX_DATAGRAMS]; // length of a datagram's frames, but the last
+    uint32_t count;                  // datagrams of the last receive
+    uint32_t at;                     // the first of them not split to its end
+    uint32_t offset;                 // where to go on in it
+    uint32_t segment;                // index of the frame there
+    uint32_t batch;                  // datagrams to ask for next time
+    uint8_t *buffers;                // UDP_RX_DATAGRAMS * UDP_RX_BYTES
+    struct udp_source source[UDP_SOURCES];
+};
+
+struct udp {
+    struct vb_port port; // first: a vb_port pointer is a udp pointer
+    int fd;
+    uint32_t drop_ppm;
+    struct vb_prng faults;
+    struct udp_tx tx;
+    struct udp_rx rx;
+};
+
+void vb_udp_tx_init(struct udp_tx *tx);
+void vb_udp_send(struct vb_port *port, struct vb_txq *txq);
+int vb_udp_rx_init(struct udp_rx *rx); // -ENOMEM
+void vb_udp_rx_fini(struct udp_rx *rx);
+uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames);
+
+#endif

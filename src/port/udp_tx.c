@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sending: runs of equal frames to one address become one segmented datagram, several of which go
+// out with one system call. The ICRC is sealed here, since only here the identification is known:
+// with path MTU discovery on, an unconnected socket sends 0, and segment i of a run carries i.
+#include "port/udp_state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+
+void vb_udp_tx_init(struct udp_tx *tx)
+{
+    for (unsigned i = 0; i < UDP_TX_MESSAGES; i++) {
+        struct msghdr *h = &tx->msg[i].msg_hdr;
+        tx->to[i].sin_family = AF_INET;
+        tx->to[i].sin_port = htons(VB_ROCE_UDP_PORT);
+        h->msg_name = &tx->to[i];
+        h->msg_namelen = sizeof tx->to[i];
+        h->msg_iov = &tx->iov[i];
+        h->msg_iovlen = 1;
+        h->msg_control = tx->control[i].bytes;
+        h->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+        struct cmsghdr *c = CMSG_FIRSTHDR(h);
+        c->cmsg_level = SOL_UDP;
+        c->cmsg_type = UDP_SEGMENT;
+        c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+    }
+}
+
+static uint32_t remote_v4(const struct vb_path *path)
+{
+    uint32_t ip;
+    memcpy(&ip, path->remote.b + 12, sizeof ip);
+    return ip;
+}
+
+static bool is_doomed(const struct udp_tx *tx, uint32_t frame)
+{
+    return tx->doomed[frame / 64] >> (frame % 64) & 1;
+}
+
+// Draws the fate of frames that have not been looked at yet.
+static void judge(struct udp *u, const struct vb_txq *txq)
+{
+    struct udp_tx *tx = &u->tx;
+    for (uint32_t i = tx->judged > txq->taken ? tx->judged : txq->taken; i < txq->count; i++) {
+        uint64_t bit = 1ull << (i % 64);
+        tx->doomed[i / 64] &= ~bit;
+        if (vb_prng_chance(&u->faults, u->drop_ppm)) {
+            tx->doomed[i / 64] |= bit;
+            u->port.stats.faults_dropped++;
+        }
+    }
+    tx->judged = txq->count;
+}
+
+// One past the last frame that may share a segmented send with `first`: the same address and the
+// same length, but the last may be shorter.
+static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t first)
+{
+    const struct vb_tx_frame *head = &txq->frame[first];
+    uint32_t limit = u->tx.no_segments ? first + 1 : first + UDP_RUN_FRAMES;
+    if (limit > txq->count)
+        limit = txq->count;
+    uint32_t bytes = head->len;
+    uint32_t i = first + 1;
+    for (; i < limit; i++) {
+        const struct vb_tx_frame *f = &txq->frame[i];
+        if (f->len > head->len || bytes + f->len > UDP_RUN_BYTES)
+            break;
+        if (f->path != head->path && !vb_ip_equal(&f->path->remote, &head->path->remote))
+            break;
+        if (u->drop_ppm && is_doomed(&u->tx, i))
+            break;
+        assert(f->offset == txq->frame[i - 1].offset + txq->frame[i - 1].len);
+        bytes += f->len;
+        if (f->len < head->len)
+            return i + 1;
+    }
+    return i;
+}
+
+// Prepares message m to carry frames [first, end), sealed.
+static void load(struct udp_tx *tx, unsigned m, struct vb_txq *txq, uint32_t first, uint32_t end)
+{
+    const struct vb_tx_frame *head = &txq->frame[first];
+    uint32_t bytes = 0;
+    for (uint32_t i = first; i < end; i++) {
+        struct vb_tx_frame *f = &txq->frame[i];
+        vb_icrc_seal(&f->path->icrc, (uint16_t)(i - first), txq->arena + f->offset, f->len);
+        bytes += f->len;
+    }
+    tx->first[m] = first;
+    tx->end[m] = end;
+    tx->to[m].sin_addr.s_addr = remote_v4(head->path);
+    tx->iov[m].iov_base = txq->arena + head->offset;
+    tx->iov[m].iov_len = bytes;
+    struct msghdr *h = &tx->msg[m].msg_hdr;
+    h->msg_controllen = 0;
+    if (end - first > 1) {
+        uint16_t segment_bytes = (uint16_t)head->len;
+        h->msg_controllen = CMSG_SPACE(sizeof segment_bytes);
+        memcpy(CMSG_DATA(CMSG_FIRSTHDR(h)), &segment_bytes, sizeof segment_bytes);
+    }
+}
+
+// Fills messages from frames [txq->taken, …). Returns how many; *next is the frame to go on with.
+static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
+{
+    unsigned m = 0;
+    uint32_t i = txq->taken;
+    while (i < txq->count && m < UDP_TX_MESSAGES) {
+        if (u->drop_ppm && is_doomed(&u->tx, i)) {
+            i++;
+            continue;
+        }
+        uint32_t end = run_end(u, txq, i);
+        load(&u->tx, m++, txq, i, end);
+        i = end;
+    }
+    *next = i;
+    return m;
+}
+
+static bool is_full(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
+}
+
+// Sends the frames of message m one by one. False: the system's buffers are full.
+static bool send_singly(struct udp *u, unsigned m, struct vb_txq *txq)
+{
+    for (uint32_t i = u->tx.first[m]; i < u->tx.end[m]; i++) {
+        struct vb_tx_frame *f = &txq->frame[i];
+        uint8_t *bytes = txq->arena + f->offset;
+        vb_icrc_seal(&f->path->icrc, 0, bytes, f->len);
+        if (sendto(u->fd, bytes, f->len, 0, (const struct sockaddr *)&u->tx.to[m],
+                   sizeof u->tx.to[m]) < 0) {
+            if (is_full(errno))
+                return false;
+            u->port.stats.tx_errors++;
+        }
+        txq->taken = i + 1;
+    }
+    return true;
+}
+
+// The system refused message m. Goes around it; false: try again later.
+static bool overcome(struct udp *u, unsigned m, struct vb_txq *txq, int error)
+{
+    struct udp_tx *tx = &u->tx;
+    uint32_t frames = tx->end[m] - tx->first[m];
+    if (is_full(error))
+        return false;
+    txq->taken = tx->first[m];
+    // Segments that a device cannot make, or that exceed its MTU while the last, shorter one fits.
+    if (frames > 1 && (error == EMSGSIZE || error == EINVAL || error == EIO)) {
+        tx->no_segments |= error == EIO;
+        return send_singly(u, m, txq);
+    }
+    u->port.stats.tx_errors += frames;
+    txq->taken = tx->end[m];
+    return true;
+}
+
+// Hands the first `count` messages over. False: the system's buffers are full.
+static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
+{
+    struct udp_tx *tx = &u->tx;
+    unsigned m = 0;
+    while (m < count) {
+        int sent = sendmmsg(u->fd, tx->msg + m, count - m, 0);
+        if (sent > 0) {
+            m += (unsigned)sent;
+            txq->taken = tx->end[m - 1];
+        } else if (errno != EINTR) {
+            if (!overcome(u, m, txq, errno))
+                return false;
+            m++;
+        }
+    }
+    return true;
+}
+
+// One frame alone is where latency counts: the cheapest call, no control message.
+static void send_one(struct udp *u, struct vb_txq *txq)
+{
+    struct vb_tx_frame *f = &txq->frame[txq->taken];
+    uint8_t *bytes = txq->arena + f->offset;
+    struct sockaddr_in *to = &u->tx.to[0];
+    to->sin_addr.s_addr = remote_v4(f->path);
+    vb_icrc_seal(&f->path->icrc, 0, bytes, f->len);
+    if (sendto(u->fd, bytes, f->len, 0, (const struct sockaddr *)to, sizeof *to) < 0) {
+        if (is_full(errno))
+            return;
+        u->port.stats.tx_errors++;
+    }
+    txq->taken++;
+}
+
+void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
+{
+    struct udp *u = (struct udp *)port;
+    if (u->drop_ppm) {
+        judge(u, txq);
+    } else if (txq->count - txq->taken == 1) {
+        send_one(u, txq);
+        return;
+    }
+    while (txq->taken < txq->count) {
+        uint32_t next;
+        unsigned count = build(u, txq, &next);
+        if (!flush(u, count, txq))
+            return;
+        txq->taken = next;
+    }
+    // What comes next are other frames, at whatever place in the queue.
+    u->tx.judged = 0;
+}
