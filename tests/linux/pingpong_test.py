@@ -1,0 +1,193 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Linux as the peer: our rc_pingpong against ibv_rc_pingpong on the kernel's soft-RoCE.
+
+Each case is one run of both programs, in one of both roles; a table of them goes to stdout. Times
+are information, never judged.
+Host packages: qemu-system-x86, iproute2, apt, binutils, cpio. Needs root and /dev/net/tun.
+"""
+
+import dataclasses
+import math
+import re
+import subprocess
+import sys
+import time
+
+import outcome
+from guest import GUEST_IP, HOST_IP, Guest
+
+SIZES = (1, 64, 1000, 1024, 4096, 5000, 65536)
+MTUS = (1024, 4096)
+ITERATIONS = 500
+ITERATIONS_LONG = 2000
+FIRST_TCP_PORT = 18515
+CASE_LIMIT_S = 30
+FAILURES_MAX = 5
+LOSS_PERCENT = 1
+# Each is (size, MTU, iterations, iterations to run while packets are being lost).
+LOSSY = ((64, 1024, 2000, 500), (5000, 1024, 2000, 500), (65536, 4096, 1000, 500))
+TABLE = "{:<7} {:>6} {:>5} {:>5} {:>6} {:>8} {:>8}  {}"
+
+
+@dataclasses.dataclass
+class Case:
+    """One run. `role` is ours; the guest has the other one."""
+    role: str
+    size: int
+    mtu: int
+    iterations: int
+    lossy_iterations: int = 0
+    usec_per_iteration: str = "-"
+    packets_lost: int = 0
+
+    def loss_percent(self):
+        return LOSS_PERCENT if self.lossy_iterations else 0
+
+    def name(self):
+        return f"{self.role} size {self.size} mtu {self.mtu} loss {self.loss_percent()}"
+
+
+def cases():
+    matrix = [Case(role, size, mtu, ITERATIONS)
+              for mtu in MTUS for size in SIZES for role in ("server", "client")]
+    matrix += [Case(role, 64, 4096, ITERATIONS_LONG) for role in ("server", "client")]
+    matrix += [Case(role, *lossy) for lossy in LOSSY for role in ("server", "client")]
+    return matrix
+
+
+class Run:
+    """Both programs of one case; as a context manager it leaves neither running."""
+
+    def __init__(self, guest, tool, case, port):
+        self.guest = guest
+        self.case = case
+        self.port = port
+        self.ours = None
+        self.theirs = None
+        self.our_command = [
+            tool, "--local", HOST_IP, "--tcp-port", port, "--size", case.size, "--iters",
+            case.iterations, "--mtu", case.mtu, "--check", "--seconds-limit", CASE_LIMIT_S]
+        self.their_command = (
+            f"ibv_rc_pingpong -d rxe0 -g 1 -c -p {port} -s {case.size} -n {case.iterations}"
+            f" -m {case.mtu}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exception):
+        if self.ours:
+            self.guest.namespace.forget(self.ours)
+        if self.theirs and self.theirs.running():
+            self.theirs.kill()
+
+    def start_ours(self, *peer):
+        self.ours = self.guest.popen(
+            self.our_command + list(peer), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True)
+
+    def start(self):
+        """Starts the server, waits until it listens, starts the client; returns what went wrong."""
+        if self.case.role == "server":
+            self.start_ours()
+            if not self.guest.namespace.wait_listening(self.port, self.ours):
+                return f"our server does not listen: {last_line(self.our_output())}"
+            self.theirs = self.guest.spawn(f"{self.their_command} {HOST_IP}")
+        else:
+            self.theirs = self.guest.spawn(self.their_command)
+            if not self.guest.wait_listening(self.port, self.theirs):
+                return f"the guest's server does not listen: {last_line(self.theirs.output())}"
+            self.start_ours(GUEST_IP)
+        return None
+
+    def is_decided(self):
+        statuses = (self.ours.poll(), self.theirs.status)
+        return None not in statuses or any(statuses)
+
+    def our_output(self):
+        self.guest.namespace.forget(self.ours)
+        return self.ours.stdout.read()
+
+    def lose_packets(self):
+        """Loses packets until as many have passed as the lossy iterations need, then heals: a run's
+        last acknowledgement must arrive, since ibv_rc_pingpong does not wait for its peer."""
+        packets_per_message = math.ceil(self.case.size / self.case.mtu)
+        enough = 2 * self.case.lossy_iterations * (packets_per_message + 1)
+        seen, lost = self.guest.losses()
+        while seen < enough and self.ours.poll() is None and self.theirs.running():
+            seen, lost = self.guest.losses()
+        self.guest.loss(0)
+        self.case.packets_lost = lost
+
+    def finish(self):
+        """Waits until both end, or one fails; returns what went wrong."""
+        deadline = time.monotonic() + CASE_LIMIT_S + 1
+        while time.monotonic() < deadline and not self.is_decided():
+            self.theirs.ended.wait(0.05)
+        self.guest.check_alive()
+        their_status, their_output = self.theirs.status, self.theirs.output()
+        our_status = self.ours.poll()
+        our_output = self.our_output()
+        if our_status == 0 and their_status == 0:
+            speed = re.search(r"iters in .* = ([0-9.]+) usec/iter", their_output)
+            self.case.usec_per_iteration = speed.group(1) if speed else "?"
+            return "the guest found invalid data" if "invalid data" in their_output else None
+        return (f"ours: {verdict(our_status)}: {last_line(our_output)};"
+                f" guest: {verdict(their_status)}: {last_line(their_output)}")
+
+
+def verdict(status):
+    return "still running" if status is None else f"status {status}"
+
+
+def last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no output"
+
+
+def run_case(guest, tool, case, port):
+    """Returns None or one line that says why the case failed."""
+    with Run(guest, tool, case, port) as run:
+        if case.lossy_iterations:
+            guest.loss(LOSS_PERCENT)
+        problem = run.start()
+        if case.lossy_iterations:
+            if not problem:
+                run.lose_packets()
+            guest.loss(0)
+        return problem or run.finish()
+
+
+def run_all(guest, tool, chosen):
+    print(TABLE.format("role", "size", "mtu", "loss", "lost", "iters", "us/iter", "result"))
+    failed = 0
+    for index, case in enumerate(chosen):
+        problem = run_case(guest, tool, case, FIRST_TCP_PORT + index)
+        failed += problem is not None
+        print(TABLE.format(
+            case.role, case.size, case.mtu, f"{case.loss_percent()} %", case.packets_lost,
+            case.iterations, case.usec_per_iteration, problem or "ok"), flush=True)
+        if failed == FAILURES_MAX:
+            break
+    if failed:
+        print(guest.must("rdma statistic; dmesg | tail -5"), file=sys.stderr)
+        raise outcome.Failure(f"{failed} of {index + 1} cases, {len(chosen)} planned")
+    lossy = [case for case in chosen if case.lossy_iterations]
+    if lossy and not any(case.packets_lost for case in lossy):
+        raise outcome.Failure("no packet was lost in the runs that should lose some")
+    print(f"{len(chosen)} of {len(chosen)} cases passed")
+
+
+def test(options):
+    tool = (options.build / "tests" / "rc_pingpong").resolve()
+    chosen = [case for case in cases() if options.only in case.name()]
+    if not chosen:
+        raise outcome.Failure(f"no case has {options.only!r} in its name, as {cases()[0].name()!r}")
+    outcome.require(files=(tool,))
+    with Guest() as guest:
+        run_all(guest, tool, chosen)
+
+
+if __name__ == "__main__":
+    parsed = outcome.options(__doc__.splitlines()[0])
+    outcome.run("pingpong_test", lambda: test(parsed), parsed.no_skip)
