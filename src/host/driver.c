@@ -28,11 +28,10 @@ static void *ring_alloc(size_t bytes)
     return p;
 }
 
-static uint32_t blocks_for(uint32_t data_bytes)
+// Segments of an entry with the longest head.
+static uint32_t entry_segments(uint32_t data_bytes)
 {
-    uint32_t bytes =
-        (uint32_t)(sizeof(struct vb_wqe_ctrl) + sizeof(struct vb_wqe_raddr)) + data_bytes;
-    return (bytes + VB_WQEBB_BYTES - 1) / VB_WQEBB_BYTES;
+    return 2 + data_bytes / VB_WQE_SEG_BYTES;
 }
 
 static uint32_t inline_segment_bytes(uint32_t len)
@@ -42,7 +41,7 @@ static uint32_t inline_segment_bytes(uint32_t len)
 
 static int sq_init(struct vb_driver_sq *sq, const struct vb_qp_opts *o, uint64_t start)
 {
-    uint32_t list_bytes, inline_bytes, blocks;
+    uint32_t list_bytes, inline_bytes, data_bytes, blocks;
 
     sq->max_sge = o->send_sge ? o->send_sge : 1;
     sq->max_inline = o->inline_bytes;
@@ -50,9 +49,10 @@ static int sq_init(struct vb_driver_sq *sq, const struct vb_qp_opts *o, uint64_t
         return -EINVAL;
     list_bytes = sq->max_sge * VB_WQE_SEG_BYTES;
     inline_bytes = sq->max_inline ? inline_segment_bytes(sq->max_inline) : 0;
-    blocks = blocks_for(list_bytes > inline_bytes ? list_bytes : inline_bytes);
-    if (blocks > VB_WQE_MAX_BLOCKS || o->send_depth == 0 ||
-        o->send_depth > VB_SQ_BLOCKS_MAX / blocks)
+    data_bytes = list_bytes > inline_bytes ? list_bytes : inline_bytes;
+    blocks = (entry_segments(data_bytes) + 3) / 4;
+    if (blocks > VB_WQE_MAX_BLOCKS || entry_segments(data_bytes) > VB_WQE_DS_MASK ||
+        o->send_depth == 0 || o->send_depth > VB_SQ_BLOCKS_MAX / blocks)
         return -EINVAL;
     sq->blocks = round_up_pow2(o->send_depth * blocks);
     sq->start = sq->pi = sq->ci = start;
@@ -174,10 +174,13 @@ static uint32_t entry_bytes(const struct vb_driver_sq *sq, const struct vb_send_
         return wr->num_sge == 0 ? bytes : 0;
     if (has_raddr(wr->opcode))
         bytes += sizeof(struct vb_wqe_raddr);
+    for (uint32_t i = 0; i < wr->num_sge; i++) {
+        if (wr->sge[i].len & VB_WQE_INLINE)
+            return 0; // the bit would make it inline data
+        total += wr->sge[i].len;
+    }
     if (!(wr->flags & VB_WR_INLINE))
         return bytes + wr->num_sge * VB_WQE_SEG_BYTES;
-    for (uint32_t i = 0; i < wr->num_sge; i++)
-        total += wr->sge[i].len;
     if (wr->opcode == VB_WR_READ || total > sq->max_inline)
         return 0;
     return total ? bytes + inline_segment_bytes((uint32_t)total) : bytes;
@@ -305,6 +308,46 @@ int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, ui
 
 // ---- completions
 
+static struct vb_cqe *entry_at(const struct vb_driver_cq *cq, uint64_t counter)
+{
+    return (struct vb_cqe *)(void *)(cq->ring + (counter & (cq->entries - 1)) * VB_CQE_BYTES);
+}
+
+static bool is_produced(const struct vb_driver_cq *cq, uint64_t counter)
+{
+    uint8_t op_own = __atomic_load_n(&entry_at(cq, counter)->op_own, __ATOMIC_ACQUIRE);
+    uint8_t owner = (counter & cq->entries) ? 1 : 0;
+    return op_own >> 4 != VB_CQE_INVALID && (op_own & 1) == owner;
+}
+
+static void publish_consumed(struct vb_driver_cq *cq)
+{
+    __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_CI], htobe32((uint32_t)(cq->ci & 0xffffff)),
+                     __ATOMIC_RELEASE);
+}
+
+// Moves the entries of others up over those of the queue pair, newest first.
+void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn)
+{
+    uint64_t end = cq->ci, freed = 0;
+
+    while (end - cq->ci < cq->entries && is_produced(cq, end))
+        end++;
+    for (uint64_t i = end; i-- > cq->ci;) {
+        struct vb_cqe *from = entry_at(cq, i);
+        if ((be32toh(from->sop_drop_qpn) & 0xffffff) == qpn) {
+            freed++;
+        } else if (freed > 0) {
+            struct vb_cqe *to = entry_at(cq, i + freed);
+            uint8_t owner = to->op_own & 1;
+            *to = *from;
+            to->op_own = (uint8_t)((to->op_own & ~1) | owner);
+        }
+    }
+    cq->ci += freed;
+    publish_consumed(cq);
+}
+
 static enum vb_wc_status status_of(uint8_t syndrome)
 {
     switch (syndrome) {
@@ -375,19 +418,13 @@ int vb_driver_poll(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx, str
     uint64_t before = cq->ci;
     int taken = 0;
 
-    while (taken < n) {
-        const struct vb_cqe *cqe =
-            (const struct vb_cqe *)(void *)(cq->ring + (cq->ci & (cq->entries - 1)) * VB_CQE_BYTES);
-        uint8_t op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
-        uint8_t owner = (cq->ci & cq->entries) ? 1 : 0;
-        if (op_own >> 4 == VB_CQE_INVALID || (op_own & 1) != owner)
-            break;
-        if (take(cqe, op_own >> 4, find, ctx, &wc[taken]))
+    while (taken < n && is_produced(cq, cq->ci)) {
+        const struct vb_cqe *cqe = entry_at(cq, cq->ci);
+        if (take(cqe, cqe->op_own >> 4, find, ctx, &wc[taken]))
             taken++;
         cq->ci++;
     }
     if (cq->ci != before)
-        __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_CI], htobe32((uint32_t)(cq->ci & 0xffffff)),
-                         __ATOMIC_RELEASE);
+        publish_consumed(cq);
     return taken;
 }

@@ -57,6 +57,9 @@ void vb_driver_qp_reset(struct vb_driver_qp *qp);
 int vb_driver_cq_init(struct vb_driver_cq *cq, uint32_t entries, uint64_t start);
 void vb_driver_cq_fini(struct vb_driver_cq *cq);
 
+// Drops the completions of a queue pair that goes back to RESET; its NIC must not run meanwhile.
+void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn);
+
 int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n);
 int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
 

@@ -48,6 +48,7 @@ struct vb_cq {
 struct vb_qp {
     struct vb_link link;
     struct vb_nic *nic;
+    struct vb_cq *send_cq, *recv_cq;
     struct vb_driver_qp driver;
 };
 
@@ -386,6 +387,8 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
     if (!qp)
         return -ENOMEM;
     qp->nic = pd->nic;
+    qp->send_cq = opts->send_cq;
+    qp->recv_cq = opts->recv_cq;
     int err = vb_driver_qp_init(&qp->driver, opts, 0, 0);
     if (!err) {
         pthread_mutex_lock(&qp->nic->lock);
@@ -446,9 +449,37 @@ static struct vb_qpc_mods mods_of(const struct vb_nic *nic, const struct vb_qp_p
     return m;
 }
 
-int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
+static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state state)
+{
+    m->state = state;
+    return vb_dev_qp_modify(qp->nic->dev, qp->driver.qpn, m);
+}
+
+// Needs the lock. A refusal on the way goes back to RESET, so that the next attempt can work.
+static int walk_to_rts(struct vb_qp *qp, struct vb_qpc_mods *m)
 {
     static const enum vb_qp_state way[] = {VB_QPS_INIT, VB_QPS_RTR, VB_QPS_RTS};
+
+    for (size_t i = 0; i < sizeof way / sizeof way[0]; i++) {
+        int err = modify(qp, m, way[i]);
+        if (err) {
+            modify(qp, m, VB_QPS_RESET);
+            return err;
+        }
+    }
+    return 0;
+}
+
+static void forget_former_life(struct vb_qp *qp, struct vb_qpc_mods *m)
+{
+    modify(qp, m, VB_QPS_RESET);
+    vb_driver_qp_reset(&qp->driver);
+    vb_driver_cq_clean(&qp->send_cq->driver, qp->driver.qpn);
+    vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn);
+}
+
+int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
+{
     struct vb_nic *nic = qp->nic;
     struct vb_qpc_mods m = mods_of(nic, peer);
     enum vb_qp_state state;
@@ -457,15 +488,12 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
         return -EINVAL;
     pthread_mutex_lock(&nic->lock);
     int err = vb_dev_qp_state(nic->dev, qp->driver.qpn, &state);
-    if (!err && state == VB_QPS_ERR) {
-        m.state = VB_QPS_RESET;
-        err = vb_dev_qp_modify(nic->dev, qp->driver.qpn, &m);
-        vb_driver_qp_reset(&qp->driver);
-    }
-    for (size_t i = 0; i < sizeof way / sizeof way[0] && !err; i++) {
-        m.state = way[i];
-        err = vb_dev_qp_modify(nic->dev, qp->driver.qpn, &m);
-    }
+    if (!err && state == VB_QPS_ERR)
+        forget_former_life(qp, &m);
+    else if (!err && state != VB_QPS_RESET)
+        err = -EINVAL;
+    if (!err)
+        err = walk_to_rts(qp, &m);
     pthread_mutex_unlock(&nic->lock);
     return err;
 }

@@ -120,9 +120,9 @@ static enum vb_rx_verdict take_response(struct vb_pu *pu, struct vb_qpc *qp,
     uint32_t index = (pkt->psn - wr->first_psn) & VB_PSN_MASK;
     uint32_t offset = index << qp->mtu_shift;
     uint32_t left = wr->length - offset, expect = left < qp->mtu ? left : qp->mtu;
-    bool ends = index + 1 == wr->psns;
+    bool ends = index + 1 == wr->psns || (index + 1) % vb_read_segment(qp) == 0;
 
-    if (pkt->payload_len != expect || (ends && !(pkt->facts & VB_OP_LAST))) {
+    if (pkt->payload_len != expect || ends != !!(pkt->facts & VB_OP_LAST)) {
         vb_requester_fail(pu, qp, VB_SYN_BAD_RESP);
         return VB_RX_FATAL;
     }
@@ -131,7 +131,7 @@ static enum vb_rx_verdict take_response(struct vb_pu *pu, struct vb_qpc *qp,
         vb_requester_fail(pu, qp, VB_SYN_LOCAL_PROT);
         return VB_RX_FATAL;
     }
-    if ((pkt->facts & VB_OP_LAST) && r->reads_out > 0)
+    if (ends && r->reads_out > 0)
         r->reads_out--;
     vb_requester_acked(pu, qp, vb_psn_add(pkt->psn, 1));
     return VB_RX_APPLIED;

@@ -137,6 +137,13 @@ struct vb_qpc {
     struct vb_responder resp;
 };
 
+// Packets of one READ request on the wire. Longer READs go out as several requests of 64 KB, so
+// that the answers, too, stay within the window.
+static inline uint32_t vb_read_segment(const struct vb_qpc *qp)
+{
+    return (64u * 1024) >> qp->mtu_shift;
+}
+
 static_assert(sizeof(struct vb_qpc) <= 4096, "an idle queue pair stays small");
 
 #endif

@@ -9,10 +9,8 @@
 #include <string.h>
 
 enum {
-    PACKET_COST = 64,         // window cost of a packet beyond its payload
-    READ_SEGMENT = 64 * 1024, // long READs go out as several requests of this size, so that the
-                              // answers, too, stay within the window
-    ACK_EVERY = 16,           // packets of a long message between requests for an ACK
+    PACKET_COST = 64, // window cost of a packet beyond its payload
+    ACK_EVERY = 16,   // packets of a long message between requests for an ACK
 };
 
 static bool is_read(const struct vb_wr *wr)
@@ -184,6 +182,8 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 
     if (!wr)
         return false;
+    if (is_read(wr) && qp->max_rd_atomic == 0)
+        wr->syndrome = VB_SYN_LOCAL_QP_OP; // it would wait for ever
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
     if (((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0) || window_is_full(pu, r))
@@ -285,7 +285,7 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 
 static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 {
-    uint32_t segment = READ_SEGMENT >> qp->mtu_shift;
+    uint32_t segment = vb_read_segment(qp);
     uint32_t index = offset_of(wr, qp->req.send_psn);
     uint32_t end = (index / segment + 1) * segment;
     uint32_t offset = index << qp->mtu_shift;

@@ -349,17 +349,20 @@ static uint8_t response_opcode(bool first, bool last)
     return table[first][last];
 }
 
-// The memory of a READ is gone: the requester is told. A replay is dropped instead, because a stray
-// duplicate of a READ long answered must not end a healthy connection.
+// The memory of a READ is gone: the requester is told, and nothing that came after it is answered.
+// A replay is dropped instead, because a stray duplicate of a READ long answered must not end a
+// healthy connection.
 static void job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_job *job)
 {
     struct vb_responder *r = &qp->resp;
 
-    if (!job->replay && !r->closing) {
-        r->closing = true;
-        owe_nak(pu, qp, VB_AETH_NAK, VB_NAK_REMOTE_ACCESS, job->psn);
+    if (job->replay) {
+        job_remove(r, 0);
+        return;
     }
-    job_remove(r, 0);
+    r->closing = true;
+    owe_nak(pu, qp, VB_AETH_NAK, VB_NAK_REMOTE_ACCESS, job->psn);
+    r->job_count = r->job_new = 0;
 }
 
 static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
