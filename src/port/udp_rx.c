@@ -11,7 +11,8 @@ enum {
     SMALL_IDS = 128, // what segment indices stay below: the kernel makes at most as many
     CALM_ENOUGH = 16,
     CALM_MAX = 4 * CALM_ENOUGH,
-    LONG_DATAGRAM = 16384, // from here on one at a time stays in the cache
+    STREAM_FROM = 4, // datagrams in a row that make a stream
+    LONE_FROM = 64,  // lone frames in a row that end it
 };
 
 int vb_udp_rx_init(struct udp_rx *rx)
@@ -30,7 +31,6 @@ int vb_udp_rx_init(struct udp_rx *rx)
         h->msg_control = rx->control[i].bytes;
         h->msg_controllen = sizeof rx->control[i].bytes;
     }
-    rx->batch = 1;
     return 0;
 }
 
@@ -84,10 +84,18 @@ static bool is_plausible(struct udp_source *s, uint16_t id)
     return !held;
 }
 
+// What the identification will be, most likely.
+static uint16_t guess_id(const struct udp_source *s, uint32_t segment)
+{
+    if (segment > 0)
+        return s->flat ? 0 : (uint16_t)segment;
+    return s->climbing ? s->last_id + 1 : 0;
+}
+
 static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
                   uint32_t len)
 {
-    uint16_t guess = s->flat ? 0 : (uint16_t)segment;
+    uint16_t guess = guess_id(s, segment);
     uint16_t id = 0;
     enum vb_icrc_verdict verdict = vb_icrc_check(&s->flow, guess, frame, len, &id);
     if (verdict == VB_ICRC_BAD || !is_plausible(s, id)) {
@@ -96,8 +104,12 @@ static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const u
     }
     if (verdict == VB_ICRC_SOLVED) {
         u->port.stats.rx_solved_icrc++;
-        s->flat = id == 0;
+        if (segment > 0)
+            s->flat = id == 0;
+        else
+            s->climbing = id == (uint16_t)(s->last_id + 1);
     }
+    s->last_id = id;
     return true;
 }
 
@@ -143,30 +155,71 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
     return made;
 }
 
-// An empty poll costs one failing system call. Only after a fruitful one is it worth asking for
-// more than one datagram; and long ones are taken one by one, so that each is still in the cache
-// when used.
+static void set_merging(const struct udp *u, int on)
+{
+    (void)setsockopt(u->fd, SOL_UDP, UDP_GRO, &on, sizeof on);
+}
+
+static void pull_lone(struct udp *u)
+{
+    struct udp_rx *rx = &u->rx;
+    socklen_t from_len = sizeof rx->from[0];
+    ssize_t bytes =
+        recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, (struct sockaddr *)&rx->from[0], &from_len);
+    if (bytes < 0) {
+        rx->streak = 0;
+        return;
+    }
+    rx->msg[0].msg_len = rx->step[0] = (uint32_t)bytes;
+    rx->count = 1;
+    if (++rx->streak == STREAM_FROM) {
+        set_merging(u, 1);
+        rx->mode = UDP_RX_STREAM;
+        rx->streak = 0;
+    }
+}
+
+static void pull_stream(struct udp *u)
+{
+    struct udp_rx *rx = &u->rx;
+    int count = recvmmsg(u->fd, rx->msg, UDP_RX_DATAGRAMS, 0, NULL);
+    rx->count = count > 0 ? (uint32_t)count : 0;
+    for (uint32_t i = 0; i < rx->count; i++)
+        rx->step[i] = segment_bytes(&rx->msg[i].msg_hdr, rx->msg[i].msg_len);
+}
+
+// Ends a stream when lone frames have been coming for a while. Merged datagrams that arrived before
+// are behind us at the first empty poll after merging was switched off.
+static void calm_down(struct udp *u)
+{
+    struct udp_rx *rx = &u->rx;
+    if (rx->count == 1 && rx->step[0] == rx->msg[0].msg_len) {
+        rx->streak++;
+    } else if (rx->count > 0) {
+        rx->streak = 0;
+        if (rx->mode == UDP_RX_CALMING)
+            set_merging(u, 1);
+        rx->mode = UDP_RX_STREAM;
+    } else if (rx->mode == UDP_RX_CALMING) {
+        rx->mode = UDP_RX_LONE;
+        rx->streak = 0;
+    } else if (rx->streak >= LONE_FROM) {
+        set_merging(u, 0);
+        rx->mode = UDP_RX_CALMING;
+    }
+}
+
+// An empty poll costs one failing system call and nothing else: it is what latency waits for.
 static void pull(struct udp *u)
 {
     struct udp_rx *rx = &u->rx;
     rx->at = rx->count = 0;
-    if (rx->batch == 1) {
-        ssize_t bytes = recvmsg(u->fd, &rx->msg[0].msg_hdr, 0);
-        if (bytes < 0)
-            return;
-        rx->msg[0].msg_len = (unsigned)bytes;
-        rx->count = 1;
+    if (rx->mode == UDP_RX_LONE) {
+        pull_lone(u);
     } else {
-        int count = recvmmsg(u->fd, rx->msg, rx->batch, 0, NULL);
-        if (count <= 0) {
-            rx->batch = 1;
-            return;
-        }
-        rx->count = (uint32_t)count;
+        pull_stream(u);
+        calm_down(u);
     }
-    for (uint32_t i = 0; i < rx->count; i++)
-        rx->step[i] = segment_bytes(&rx->msg[i].msg_hdr, rx->msg[i].msg_len);
-    rx->batch = rx->msg[0].msg_len < LONG_DATAGRAM ? UDP_RX_DATAGRAMS : 1;
 }
 
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)

@@ -44,12 +44,24 @@ struct udp_tx {
 struct udp_source {
     uint32_t ip; // network order; with port 0 the slot is free
     uint16_t port;
-    uint16_t calm; // how sure we are that it numbers its packets as plain sockets do
-    bool flat;     // merged packets all carry the same identification, not 0, 1, 2, …
+    uint16_t calm;    // how sure we are that it numbers its packets as plain sockets do
+    uint16_t last_id; // of its last frame
+    bool climbing;    // packets that come alone count on: segments of one send, or a counter
+    bool flat;        // merged packets all carry the same identification, not 0, 1, 2, …
     struct vb_icrc_flow flow;
 };
 
+// How to receive. A lone frame is cheapest without control messages, but then frames must not be
+// merged; a stream is cheapest merged.
+enum udp_rx_mode {
+    UDP_RX_LONE,    // merging is off: one datagram, one frame
+    UDP_RX_STREAM,  // merging is on
+    UDP_RX_CALMING, // merging is off, but merged datagrams may still be queued
+};
+
 struct udp_rx {
+    enum udp_rx_mode mode;
+    uint32_t streak; // lone: datagrams since the last empty poll; stream: lone frames in a row
     struct mmsghdr msg[UDP_RX_DATAGRAMS];
     struct iovec iov[UDP_RX_DATAGRAMS];
     struct sockaddr_in from[UDP_RX_DATAGRAMS];
@@ -59,7 +71,6 @@ struct udp_rx {
     uint32_t at;                     // the first of them not split to its end
     uint32_t offset;                 // where to go on in it
     uint32_t segment;                // index of the frame there
-    uint32_t batch;                  // datagrams to ask for next time
     uint8_t *buffers;                // UDP_RX_DATAGRAMS * UDP_RX_BYTES
     struct udp_source source[UDP_SOURCES];
 };
