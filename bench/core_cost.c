@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one operation costs the core, without a port: two devices hand each other their frames in
-// memory. Run under `valgrind --tool=callgrind --toggle-collect=exchange` it counts instructions per
-// operation, the same on every run and machine; alone it prints nanoseconds.
+// memory. Run under `valgrind --tool=callgrind --toggle-collect=exchange` it counts instructions
+// per operation, the same on every run and machine; alone it prints nanoseconds.
 #include "host/driver.h"
 #include "nic/dev.h"
 #include "port/clock.h"
@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 128, MTU = 4096, BATCH = DEPTH };
+enum {
+    DEPTH = 128,
+    MTU = 4096,
+    BATCH = DEPTH
+};
 
 struct end {
     struct vb_dev *dev;
@@ -45,10 +49,10 @@ static void end_open(struct end *e, uint8_t host, size_t bytes)
                        },
                        &e->key);
     vb_driver_cq_init(&e->cq, 2 * DEPTH, 0);
-    vb_dev_cq_create(e->dev,
-                     &(struct vb_cqc_attr){
-                         .ring = e->cq.ring, .entries = e->cq.entries, .dbrec = e->cq.dbrec},
-                     &cqn);
+    vb_dev_cq_create(
+        e->dev,
+        &(struct vb_cqc_attr){.ring = e->cq.ring, .entries = e->cq.entries, .dbrec = e->cq.dbrec},
+        &cqn);
     vb_driver_qp_init(&e->qp, &(struct vb_qp_opts){.send_depth = DEPTH, .recv_depth = DEPTH}, 0, 0);
     vb_dev_qp_create(e->dev,
                      &(struct vb_qpc_attr){
@@ -112,7 +116,7 @@ static uint32_t turn(struct end *from, struct end *to, struct vb_rx_frame *frame
 
 // Posts a batch, moves frames until both are quiet, takes the completions.
 __attribute__((noipa)) static int exchange(struct end *a, struct end *b,
-                                              const struct vb_send_wr *wr, uint32_t n)
+                                           const struct vb_send_wr *wr, uint32_t n)
 {
     static struct vb_rx_frame frames[VB_TX_FRAMES];
     struct vb_wc wc[BATCH];

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coverage table: merging and printing.
+#include "sim/coverage.h"
+
+#include "verbena/wqe.h"
+#include "wire/roce.h"
+
+#include <inttypes.h>
+
+struct row_text {
+    const char *group, *what;
+};
+
+static const struct row_text texts[VB_COVER_COUNT] = {
+#define ROW_TEXT(id, group, what) {group, what},
+    VB_COVER_ROWS(ROW_TEXT)
+#undef ROW_TEXT
+};
+
+enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
+{
+    switch (opcode) {
+    case VB_RC_SEND_FIRST: return VB_COVER_OP_SEND_FIRST;
+    case VB_RC_SEND_MIDDLE: return VB_COVER_OP_SEND_MIDDLE;
+    case VB_RC_SEND_LAST: return VB_COVER_OP_SEND_LAST;
+    case VB_RC_SEND_ONLY: return VB_COVER_OP_SEND_ONLY;
+    case VB_RC_WRITE_FIRST: return VB_COVER_OP_WRITE_FIRST;
+    case VB_RC_WRITE_MIDDLE: return VB_COVER_OP_WRITE_MIDDLE;
+    case VB_RC_WRITE_LAST: return VB_COVER_OP_WRITE_LAST;
+    case VB_RC_WRITE_ONLY: return VB_COVER_OP_WRITE_ONLY;
+    case VB_RC_READ_REQUEST: return VB_COVER_OP_READ_REQUEST;
+    case VB_RC_READ_RESP_FIRST: return VB_COVER_OP_READ_FIRST;
+    case VB_RC_READ_RESP_MIDDLE: return VB_COVER_OP_READ_MIDDLE;
+    case VB_RC_READ_RESP_LAST: return VB_COVER_OP_READ_LAST;
+    case VB_RC_READ_RESP_ONLY: return VB_COVER_OP_READ_ONLY;
+    case VB_RC_ACK: return VB_COVER_OP_ACK;
+    default: return VB_COVER_COUNT;
+    }
+}
+
+enum vb_cover_row vb_cover_of_syndrome(uint8_t syndrome, bool receive)
+{
+    switch (syndrome) {
+    case VB_SYN_OK: return receive ? VB_COVER_WC_RECV_OK : VB_COVER_WC_SEND_OK;
+    case VB_SYN_FLUSH: return receive ? VB_COVER_WC_RECV_FLUSH : VB_COVER_WC_SEND_FLUSH;
+    case VB_SYN_LOCAL_PROT: return receive ? VB_COVER_WC_RECV_PROT : VB_COVER_WC_LOCAL_PROT;
+    case VB_SYN_LOCAL_LENGTH: return VB_COVER_WC_RECV_LENGTH;
+    case VB_SYN_LOCAL_QP_OP: return VB_COVER_WC_LOCAL_QP_OP;
+    case VB_SYN_REMOTE_INVAL_REQ: return VB_COVER_WC_REMOTE_INVAL;
+    case VB_SYN_REMOTE_ACCESS: return VB_COVER_WC_REMOTE_ACCESS;
+    case VB_SYN_REMOTE_OP: return VB_COVER_WC_REMOTE_OP;
+    case VB_SYN_RETRY_EXC: return VB_COVER_WC_RETRY_EXC;
+    case VB_SYN_RNR_RETRY_EXC: return VB_COVER_WC_RNR_EXC;
+    default: return VB_COVER_COUNT;
+    }
+}
+
+bool vb_cover_legal(enum vb_qp_state from, enum vb_qp_state to)
+{
+    if (to == VB_QPS_RESET)
+        return true;
+    if (to == VB_QPS_ERR)
+        return from != VB_QPS_RESET;
+    return to == from + 1 || (from == VB_QPS_INIT && to == VB_QPS_INIT);
+}
+
+void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
+{
+    for (int i = 0; i < VB_COVER_COUNT; i++)
+        into->row[i] += from->row[i];
+    for (int a = 0; a < VB_QPS_COUNT; a++) {
+        for (int b = 0; b < VB_QPS_COUNT; b++) {
+            into->moved[a][b] += from->moved[a][b];
+            into->refused[a][b] += from->refused[a][b];
+        }
+    }
+}
+
+// A transition's row: legal ones must have been made, the others refused.
+static uint64_t transition_count(const struct vb_coverage *c, int from, int to)
+{
+    return vb_cover_legal((enum vb_qp_state)from, (enum vb_qp_state)to) ? c->moved[from][to]
+                                                                        : c->refused[from][to];
+}
+
+uint32_t vb_cover_zero_rows(const struct vb_coverage *c)
+{
+    uint32_t zero = 0;
+    for (int i = 0; i < VB_COVER_COUNT; i++)
+        zero += c->row[i] == 0;
+    for (int a = 0; a < VB_QPS_COUNT; a++)
+        for (int b = 0; b < VB_QPS_COUNT; b++)
+            zero += transition_count(c, a, b) == 0;
+    return zero;
+}
+
+static void print_row(FILE *out, const char *group, const char *what, uint64_t count)
+{
+    fprintf(out, "  %-11s %-38s %12" PRIu64 "%s\n", group, what, count,
+            count ? "" : "   <- never seen");
+}
+
+uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
+{
+    char text[64];
+
+    for (int i = 0; i < VB_COVER_COUNT; i++)
+        print_row(out, texts[i].group, texts[i].what, c->row[i]);
+    for (int a = 0; a < VB_QPS_COUNT; a++) {
+        for (int b = 0; b < VB_QPS_COUNT; b++) {
+            bool legal = vb_cover_legal((enum vb_qp_state)a, (enum vb_qp_state)b);
+            snprintf(text, sizeof text, "%s to %s%s", vb_qp_state_name((enum vb_qp_state)a),
+                     vb_qp_state_name((enum vb_qp_state)b), legal ? "" : ", refused");
+            print_row(out, "transition", text, transition_count(c, a, b));
+        }
+    }
+    return vb_cover_zero_rows(c);
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the simulator has seen happen, as a table of counts. A row that stays zero is a case that no
+// seed has tried.
+#ifndef VB_SIM_COVERAGE_H
+#define VB_SIM_COVERAGE_H
+
+#include "nic/dev.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+// X(identifier, group, what)
+#define VB_COVER_ROWS(X)                                              \
+    X(OP_SEND_FIRST, "opcode", "SEND First")                          \
+    X(OP_SEND_MIDDLE, "opcode", "SEND Middle")                        \
+    X(OP_SEND_LAST, "opcode", "SEND Last")                            \
+    X(OP_SEND_ONLY, "opcode", "SEND Only")                            \
+    X(OP_WRITE_FIRST, "opcode", "WRITE First")                        \
+    X(OP_WRITE_MIDDLE, "opcode", "WRITE Middle")                      \
+    X(OP_WRITE_LAST, "opcode", "WRITE Last")                          \
+    X(OP_WRITE_ONLY, "opcode", "WRITE Only")                          \
+    X(OP_READ_REQUEST, "opcode", "READ Request")                      \
+    X(OP_READ_FIRST, "opcode", "READ Response First")                 \
+    X(OP_READ_MIDDLE, "opcode", "READ Response Middle")               \
+    X(OP_READ_LAST, "opcode", "READ Response Last")                   \
+    X(OP_READ_ONLY, "opcode", "READ Response Only")                   \
+    X(OP_ACK, "opcode", "Acknowledge")                                \
+    X(NAK_SEQUENCE, "answer", "NAK sequence error")                   \
+    X(NAK_INVALID, "answer", "NAK invalid request")                   \
+    X(NAK_ACCESS, "answer", "NAK remote access error")                \
+    X(NAK_OPERATION, "answer", "NAK remote operational error")        \
+    X(NAK_RNR, "answer", "RNR NAK")                                   \
+    X(DUP_SEND, "duplicate", "SEND packet again")                     \
+    X(DUP_WRITE, "duplicate", "WRITE packet again")                   \
+    X(DUP_READ_FULL, "duplicate", "READ again, whole")                \
+    X(DUP_READ_PART, "duplicate", "READ again, from the middle")      \
+    X(DUP_ACK, "duplicate", "acknowledgement of nothing new")         \
+    X(DUP_RESPONSE, "duplicate", "READ response again")               \
+    X(DUP_NAK, "duplicate", "late NAK or RNR NAK")                    \
+    X(DUP_FORMER_LIFE, "duplicate", "packet of a former connection")  \
+    X(GHOST_ACK, "duplicate", "acknowledgement of the unsent")        \
+    X(RX_APPLIED, "verdict", "applied")                               \
+    X(RX_DUPLICATE, "verdict", "duplicate")                           \
+    X(RX_AHEAD, "verdict", "ahead")                                   \
+    X(RX_RNR, "verdict", "receiver not ready")                        \
+    X(RX_REFUSED, "verdict", "refused")                               \
+    X(RX_STALE, "verdict", "stale")                                   \
+    X(RX_GAP, "verdict", "gap")                                       \
+    X(RX_RETRY, "verdict", "retry")                                   \
+    X(RX_FATAL, "verdict", "fatal")                                   \
+    X(RX_MALFORMED, "verdict", "malformed")                           \
+    X(RX_STRANGER, "verdict", "stranger")                             \
+    X(TIMEOUT, "recovery", "acknowledgement timed out")               \
+    X(RNR_WAIT, "recovery", "RNR wait ended")                         \
+    X(RESEND, "recovery", "request sent again")                       \
+    X(RESUME_READ, "recovery", "READ resumed in the middle")          \
+    X(WC_SEND_OK, "completion", "request done")                       \
+    X(WC_RECV_OK, "completion", "receive done")                       \
+    X(WC_LOCAL_QP_OP, "completion", "local QP operation error")       \
+    X(WC_LOCAL_PROT, "completion", "local protection error")          \
+    X(WC_SEND_FLUSH, "completion", "request flushed")                 \
+    X(WC_REMOTE_INVAL, "completion", "remote invalid request")        \
+    X(WC_REMOTE_ACCESS, "completion", "remote access error")          \
+    X(WC_REMOTE_OP, "completion", "remote operational error")         \
+    X(WC_RETRY_EXC, "completion", "retries exceeded")                 \
+    X(WC_RNR_EXC, "completion", "RNR retries exceeded")               \
+    X(WC_RECV_LENGTH, "completion", "receive: local length error")    \
+    X(WC_RECV_PROT, "completion", "receive: local protection error")  \
+    X(WC_RECV_FLUSH, "completion", "receive flushed")                 \
+    X(WRAP_PSN, "wrap", "PSN past 2^24")                              \
+    X(WRAP_SQ, "wrap", "send queue counter past 2^16")                \
+    X(WRAP_RQ, "wrap", "receive queue counter past 2^16")             \
+    X(WRAP_CQ, "wrap", "completion queue counter past 2^24")          \
+    X(ICRC_EXACT, "icrc", "as guessed")                               \
+    X(ICRC_SOLVED, "icrc", "solved for the identification")           \
+    X(ICRC_BAD, "icrc", "wrong, dropped")                             \
+    X(LIMIT_WINDOW, "limit", "window full")                           \
+    X(LIMIT_READS, "limit", "READs in flight at their limit")         \
+    X(LIMIT_FENCE, "limit", "fence waits for a READ")                 \
+    X(LIMIT_TX, "limit", "transmit queue full")                       \
+    X(LIMIT_SQ, "limit", "send queue full")                           \
+    X(LIMIT_RQ, "limit", "receive queue full")                        \
+    X(WORK_ZERO, "work", "zero bytes")                                \
+    X(WORK_INLINE, "work", "inline")                                  \
+    X(WORK_LISTS, "work", "sixteen scatter entries")                  \
+    X(WORK_UNSIGNALED, "work", "unsignaled")                          \
+    X(WORK_SOLICITED, "work", "solicited")                            \
+    X(WORK_NOP, "work", "no operation")                               \
+    X(WORK_LONG_READ, "work", "READ of more than 64 KB")              \
+    X(WORK_LONG_WRITE, "work", "WRITE or SEND of 16 KB and more")     \
+    X(WORK_SHARED_SOURCE, "work", "source that peers write to")       \
+    X(WORK_LOOPBACK, "work", "connection within one NIC")             \
+    X(WORK_SHARED_CQ, "work", "completion queue of several QPs")      \
+    X(WORK_IPV6, "work", "IPv6")                                      \
+    X(BAD_RKEY, "misuse", "wrong remote key")                         \
+    X(BAD_BOUNDS, "misuse", "remote range out of bounds")             \
+    X(BAD_RIGHT, "misuse", "missing remote right of the region")      \
+    X(BAD_QP_RIGHT, "misuse", "missing remote right of the QP")       \
+    X(BAD_DOMAIN, "misuse", "remote key of another domain")           \
+    X(BAD_ZERO, "misuse", "zero bytes with a wrong remote key")       \
+    X(BAD_STALE_KEY, "misuse", "remote key deregistered before")      \
+    X(BAD_TOO_LONG, "misuse", "SEND longer than the receive")         \
+    X(BAD_LKEY, "misuse", "wrong local key")                          \
+    X(BAD_LOCAL_BOUNDS, "misuse", "local range out of bounds")        \
+    X(BAD_LOCAL_DOMAIN, "misuse", "local key of another domain")      \
+    X(BAD_LOCAL_RIGHT, "misuse", "READ into read-only memory")        \
+    X(BAD_RECV_LKEY, "misuse", "receive with a wrong local key")      \
+    X(BAD_WQE_DS, "misuse", "work-queue entry of no length")          \
+    X(BAD_WQE_OPCODE, "misuse", "work-queue entry, unknown opcode")   \
+    X(BAD_WQE_OWNER, "misuse", "work-queue entry, wrong QP or index") \
+    X(BAD_DEREG_REMOTE, "misuse", "region gone, remote use")          \
+    X(BAD_DEREG_READ, "misuse", "region gone while answering a READ") \
+    X(BAD_DEREG_LOCAL, "misuse", "region gone, local use")            \
+    X(BAD_STARVED, "misuse", "no receives for a while")               \
+    X(BAD_FAILED, "misuse", "QP failed by its host")                  \
+    X(BAD_RESET, "misuse", "QP reset with work outstanding")          \
+    X(BAD_DESTROYED, "misuse", "QP destroyed and made anew")          \
+    X(FORGED_NOISE, "forged", "random bytes")                         \
+    X(FORGED_QPN, "forged", "no such queue pair")                     \
+    X(FORGED_SOURCE, "forged", "wrong source address")                \
+    X(FORGED_PAST, "forged", "request from the far past")             \
+    X(FORGED_FUTURE, "forged", "request from the far future")         \
+    X(FORGED_ANSWER, "forged", "answer to nothing")                   \
+    X(NET_LOST, "network", "lost")                                    \
+    X(NET_DUPLICATED, "network", "duplicated")                        \
+    X(NET_REORDERED, "network", "reordered")                          \
+    X(NET_CORRUPTED, "network", "corrupted")                          \
+    X(NET_TAIL_DROPPED, "network", "queue overflowed")                \
+    X(NET_CUT, "network", "partitioned")
+
+enum vb_cover_row {
+#define VB_COVER_ENUM(id, group, what) VB_COVER_##id,
+    VB_COVER_ROWS(VB_COVER_ENUM)
+#undef VB_COVER_ENUM
+    VB_COVER_COUNT
+};
+
+struct vb_coverage {
+    uint64_t row[VB_COVER_COUNT];
+    uint64_t moved[VB_QPS_COUNT][VB_QPS_COUNT];   // state transitions done, by [from][to]
+    uint64_t refused[VB_QPS_COUNT][VB_QPS_COUNT]; // state transitions refused
+};
+
+static inline void vb_cover(struct vb_coverage *c, enum vb_cover_row row)
+{
+    c->row[row]++;
+}
+
+// Rows of the frame's opcode and of a completion's syndrome; VB_COVER_COUNT: none.
+enum vb_cover_row vb_cover_of_opcode(uint8_t opcode);
+enum vb_cover_row vb_cover_of_syndrome(uint8_t syndrome, bool receive);
+
+// True when the transition is one that the device must carry out.
+bool vb_cover_legal(enum vb_qp_state from, enum vb_qp_state to);
+
+void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from);
+// Prints the table; returns how many rows are zero.
+uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out);
+uint32_t vb_cover_zero_rows(const struct vb_coverage *c);
+
+#endif

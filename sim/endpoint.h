@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// One queue pair of the simulation: the driver's half, what its host posted, and what the reference
+// model knows about both of its roles. Packets are counted from the connection's start in 64 bits,
+// so the model has no wraps to get wrong.
+#ifndef VB_SIM_ENDPOINT_H
+#define VB_SIM_ENDPOINT_H
+
+#include "host/driver.h"
+#include "nic/dev.h"
+#include "sim/memory.h"
+
+enum {
+    VB_SIM_INLINE_MAX = 200,
+    VB_SIM_READS_SEEN = 512, // READ requests remembered, to judge late answers
+    VB_SIM_UNANSWERED = 64,
+    VB_SIM_ECHOES = 1024, // responses remembered, by packet
+    VB_SIM_COPIES = 4,    // sent for one packet
+};
+
+struct vb_node;
+struct vb_conn;
+
+// A send work request as posted.
+struct vb_work {
+    uint64_t wr_id;
+    uint64_t counter; // first block in the ring
+    enum vb_wr_opcode opcode;
+    uint32_t flags;
+    uint32_t len, num_sge;
+    struct vb_sge sge[VB_MAX_SGE];
+    uint64_t raddr;
+    uint32_t rkey;
+    int64_t first; // packet
+    uint32_t psns;
+    uint64_t bytes_before; // payload bytes of all earlier requests
+    bool malformed;
+    uint64_t slot_end; // local memory that is free again after this request
+    bool is_private;   // nobody else uses its local memory meanwhile
+    uint8_t inlined[VB_SIM_INLINE_MAX];
+};
+
+// A receive work request as posted.
+struct vb_intake {
+    uint64_t wr_id;
+    uint64_t counter;
+    uint32_t num_sge;
+    uint32_t room; // bytes
+    struct vb_sge sge[VB_MAX_SGE];
+    uint64_t slot_end;
+};
+
+// The model's requester. Positions count work requests since the connection's start.
+struct vb_asking {
+    uint32_t psn0;
+    int64_t una, cursor, sent_end; // packets: unacknowledged, next to send, one past the last sent
+    int64_t next_first;            // packet of the next request to be posted
+    uint64_t bytes_posted;
+    uint64_t posted, fetched, begun, done, retired, polled; // positions
+    uint32_t unsignaled_run;
+    uint8_t retries_left, rnr_left;
+    bool gap_seen;
+    bool rnr_wait;
+    uint64_t rnr_until_ns;
+    bool armed;            // the acknowledgement timer runs
+    uint64_t armed_ns;     // since when
+    uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not
+    bool may_flush;        // failed by the host or the responder: no request is to blame
+    bool flushing;         // an error completion has been seen
+};
+
+// A READ request that the responder has received.
+struct vb_read_seen {
+    int64_t first;
+    uint32_t packets;
+    uint32_t len;
+    uint64_t raddr;
+    uint32_t rkey;
+};
+
+// A READ whose responses have not all left. One that was asked for again while half answered may be
+// given up silently if its memory is gone: the requester's timer finds out.
+struct vb_unanswered {
+    int64_t next, end; // packets
+    bool asked_again;
+};
+
+// The last responses that left for one packet: what the requester stores must be one of them.
+struct vb_echo {
+    int64_t packet;
+    uint32_t copies; // ever
+    uint64_t digest[VB_SIM_COPIES];
+};
+
+enum vb_sim_message {
+    VB_SIM_NO_MESSAGE,
+    VB_SIM_SEND_MESSAGE,
+    VB_SIM_WRITE_MESSAGE
+};
+
+// The model's responder.
+struct vb_answering {
+    uint32_t psn0;
+    int64_t epsn;
+    uint32_t msn;
+    enum vb_sim_message message;
+    uint32_t filled; // SEND: bytes so far
+    uint64_t raddr;  // WRITE: next byte
+    uint32_t rkey, left;
+    uint64_t posted, taken, done, polled; // receives
+    uint8_t done_syndrome;                // of the receive whose completion is due
+    bool done_due;
+    bool silent;  // has complained about a gap or a missing receive
+    bool nak_due; // a complaint is owed
+    uint8_t nak_syndrome;
+    bool closing; // a fatal NAK is owed
+    bool ack_due;
+    struct vb_read_seen seen[VB_SIM_READS_SEEN];
+    uint32_t seen_count; // ever; the ring holds the last ones
+    struct vb_unanswered unanswered[VB_SIM_UNANSWERED];
+    uint32_t unanswered_count;
+    // Responses begun and not ended: their next packets. An older READ that is answered again may
+    // come between; what is superseded is never ended, so the oldest entries are overwritten.
+    int64_t open[VB_SIM_UNANSWERED];
+    uint32_t open_count;
+    struct vb_echo echo[VB_SIM_ECHOES];
+};
+
+// A ring of bytes from which buffers are taken and given back in order.
+struct vb_slots {
+    struct vb_region *region;
+    uint64_t head, tail;
+};
+
+struct vb_ep_opts {
+    uint32_t domain; // of the node
+    uint32_t cq[2];  // of the node: send, receive
+    uint32_t send_depth, recv_depth, send_sge, recv_sge, inline_bytes;
+    uint64_t sq_start, rq_start;
+    uint32_t local_bytes, recv_bytes; // of its regions
+    uint32_t recv_room;               // of an ordinary receive; SENDs to it are not longer
+};
+
+// Attributes of the current connection.
+struct vb_ep_link {
+    uint32_t access;
+    uint32_t mtu;
+    uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
+    uint8_t max_rd_atomic, max_dest_rd_atomic;
+    uint16_t src_port;
+};
+
+struct vb_ep {
+    struct vb_node *node;
+    struct vb_conn *conn;
+    struct vb_ep *peer;
+    struct vb_ep_opts opts;
+    struct vb_ep_link link;
+    struct vb_driver_qp drv;
+    uint32_t qpn;
+    uint32_t pd;
+    enum vb_qp_state state;
+    uint32_t first_psn;        // of the next connection, or of this one
+    uint64_t starved_until_ns; // gets no receives before
+    bool muted;                // posts no more requests on this connection
+    bool saw_error;            // its host knows that the connection has failed
+    uint64_t next_wr_id;
+    struct vb_slots local, recv;
+    uint32_t works_mask, intakes_mask;
+    struct vb_work *works;     // by position
+    struct vb_intake *intakes; // by position
+    struct vb_asking ask;
+    struct vb_answering answer;
+};
+
+static inline struct vb_work *vb_ep_work(struct vb_ep *ep, uint64_t position)
+{
+    return &ep->works[position & ep->works_mask];
+}
+
+static inline struct vb_intake *vb_ep_intake(struct vb_ep *ep, uint64_t position)
+{
+    return &ep->intakes[position & ep->intakes_mask];
+}
+
+// Makes the driver's half, which tells how long its queues are; then the NIC's half and the memory.
+int vb_ep_prepare(struct vb_ep *ep, const struct vb_ep_opts *opts);
+int vb_ep_create(struct vb_ep *ep);
+// A new queue pair in the place of the old one, with another number.
+int vb_ep_recreate(struct vb_ep *ep);
+void vb_ep_destroy(struct vb_ep *ep);
+
+// A signaled request is done and has no completion yet.
+bool vb_ep_owes_completion(struct vb_ep *ep);
+// Everything posted is over and what tells of it has been polled.
+bool vb_ep_is_drained(struct vb_ep *ep);
+
+// A buffer of `len` bytes from the slots; false: no room. *end is what to give back later.
+bool vb_slots_take(struct vb_slots *s, uint32_t len, uint32_t *offset, uint64_t *end);
+
+#endif

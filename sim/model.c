@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference model's front: takes each step apart and hands it to the role that it belongs to.
+#include "sim/model.h"
+
+#include "sim/trace.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+void vb_model_violate(struct vb_ep *ep, const char *format, ...)
+{
+    char text[VB_SIM_TEXT];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    vb_world_violate(ep->node->world, "NIC %u QP 0x%06x: %s", ep->node->index, ep->qpn, text);
+}
+
+uint32_t vb_model_packets(const struct vb_ep *ep, uint32_t len)
+{
+    return len == 0 ? 1 : (uint32_t)(((uint64_t)len + ep->link.mtu - 1) / ep->link.mtu);
+}
+
+static struct vb_ep *find_ep(struct vb_node *node, uint32_t qpn)
+{
+    for (uint32_t i = 0; i < node->ep_count; i++)
+        if (node->ep[i]->qpn == qpn)
+            return node->ep[i];
+    return NULL;
+}
+
+// ---- memory
+
+static void judge_touches(struct vb_node *node, const struct vb_step *step,
+                          const struct vb_forecast *f)
+{
+    struct vb_world *w = node->world;
+    struct vb_spans reads, writes;
+
+    if (!vb_hostmem_touched(&node->mem, step, false, &reads) ||
+        !vb_hostmem_touched(&node->mem, step, true, &writes)) {
+        vb_world_violate(w, "NIC %u touched memory that is not its host's", node->index);
+        return;
+    }
+    if (!vb_spans_equal(&writes, &f->writes))
+        vb_world_violate(w,
+                         "NIC %u wrote %llu bytes in %u runs (first at %u), expected %llu in %u "
+                         "(first at %u)",
+                         node->index, (unsigned long long)writes.bytes, writes.count,
+                         writes.span[0].offset, (unsigned long long)f->writes.bytes,
+                         f->writes.count, f->writes.span[0].offset);
+    else if (!vb_spans_equal(&reads, &f->reads))
+        vb_world_violate(w,
+                         "NIC %u read %llu bytes in %u runs (first at %u), expected %llu in %u "
+                         "(first at %u)",
+                         node->index, (unsigned long long)reads.bytes, reads.count,
+                         reads.span[0].offset, (unsigned long long)f->reads.bytes, f->reads.count,
+                         f->reads.span[0].offset);
+    else if (f->writes.count && !vb_hostmem_equals(&node->mem, &f->writes, f->bytes))
+        vb_world_violate(w, "NIC %u wrote other bytes than the packet holds", node->index);
+    else if (f->reads.count && !vb_hostmem_equals(&node->mem, &f->reads, f->bytes))
+        vb_world_violate(w, "NIC %u sent other bytes than its memory holds", node->index);
+    else if (f->reads.count && !vb_hostmem_agrees(&node->mem, &f->reads))
+        vb_world_violate(w, "NIC %u read memory that had been changed by nobody", node->index);
+    else if (f->writes.count)
+        vb_hostmem_predict(&node->mem, &f->writes, f->bytes);
+}
+
+void vb_model_judge_touches(struct vb_ep *ep, const struct vb_step *step,
+                            const struct vb_forecast *f)
+{
+    judge_touches(ep->node, step, f);
+}
+
+// ---- frames
+
+static void count_verdict(struct vb_node *node, const struct vb_step *step)
+{
+    struct vb_world *w = node->world;
+
+    if (step->verdict > VB_RX_STRANGER) {
+        vb_world_violate(w, "NIC %u: there is no verdict %u", node->index, step->verdict);
+        return;
+    }
+    node->tally.frames_in++;
+    node->tally.verdict[step->verdict]++;
+    vb_cover(w->cover, (enum vb_cover_row)(VB_COVER_RX_APPLIED + step->verdict));
+    if (step->verdict == VB_RX_APPLIED) {
+        enum vb_cover_row row = vb_cover_of_opcode(step->opcode);
+        if (row != VB_COVER_COUNT)
+            vb_cover(w->cover, row);
+    }
+}
+
+// Only its peer reaches a queue pair, and only in a state that listens.
+static bool is_heard(const struct vb_ep *ep, const struct vb_rx_frame *frame, bool request)
+{
+    bool open = ep->state == VB_QPS_RTS || (request && ep->state == VB_QPS_RTR);
+    return open && vb_ip_equal(&frame->src, &ep->peer->node->ip);
+}
+
+static void frame_in(struct vb_node *node, const struct vb_step *step)
+{
+    const struct vb_rx_frame *frame = &node->rx[node->rx_next++];
+    struct vb_forecast f = {.verdict = VB_RX_STRANGER};
+    struct vb_packet pkt = {0};
+
+    if (vb_packet_decode(frame->data, frame->len, &pkt) != VB_DECODE_OK) {
+        f.verdict = VB_RX_MALFORMED;
+    } else {
+        struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
+        bool request = pkt.facts & VB_OP_REQUEST;
+        if (ep && is_heard(ep, frame, request)) {
+            if (request)
+                vb_model_answer_in(ep, &pkt, &f);
+            else
+                vb_model_ask_in(ep, &pkt, &f);
+        }
+    }
+    vb_trace_frame(node, step, &pkt, "in ");
+    count_verdict(node, step);
+    if (step->verdict != f.verdict)
+        vb_world_violate(node->world,
+                         "NIC %u QP 0x%06x: %s with PSN %u got the verdict %s, expected %s",
+                         node->index, step->qpn, vb_trace_opcode(pkt.opcode), pkt.psn,
+                         vb_trace_verdict(step->verdict), vb_trace_verdict(f.verdict));
+    else
+        judge_touches(node, step, &f);
+}
+
+static bool is_well_formed(const struct vb_ep *ep, const struct vb_tx_frame *frame,
+                           const struct vb_packet *pkt)
+{
+    bool whole = !(pkt->facts & VB_OP_LAST) && (pkt->facts & VB_OP_PAYLOAD);
+
+    return frame->len % 4 == 0 && pkt->pkey == VB_PKEY_DEFAULT && pkt->dest_qpn == ep->peer->qpn &&
+           pkt->payload_len <= ep->link.mtu && (!whole || pkt->payload_len == ep->link.mtu) &&
+           vb_ip_equal(&frame->path->remote, &ep->peer->node->ip) &&
+           vb_ip_equal(&frame->path->local, &ep->node->ip);
+}
+
+static void frame_out(struct vb_ep *ep, const struct vb_step *step)
+{
+    const struct vb_txq *q = vb_pu_txq(ep->node->pu);
+    const struct vb_tx_frame *frame = &q->frame[q->count - 1];
+    uint64_t digest = vb_digest_bytes(q->arena + frame->offset, frame->len);
+    struct vb_packet pkt;
+    enum vb_decode decode = vb_packet_decode(q->arena + frame->offset, frame->len, &pkt);
+
+    if (decode != VB_DECODE_OK || !is_well_formed(ep, frame, &pkt)) {
+        vb_model_violate(ep, "sent a malformed frame (decoder says %d)", (int)decode);
+        return;
+    }
+    ep->node->tally.frames_out++;
+    ep->node->tx_digest[q->count - 1] = digest;
+    vb_digest_add(&ep->node->world->digest, digest);
+    vb_trace_frame(ep->node, step, &pkt, "out");
+    VB_MODEL_CHECK(ep, pkt.psn == step->psn && pkt.opcode == step->opcode,
+                   "the step's record does not describe the frame");
+    if (pkt.facts & VB_OP_REQUEST)
+        vb_model_ask_out(ep, step, &pkt);
+    else
+        vb_model_answer_out(ep, step, &pkt);
+}
+
+// ---- steps
+
+static void digest_step(struct vb_node *node, const struct vb_step *s)
+{
+    struct vb_digest *d = &node->world->digest;
+
+    vb_digest_add(d, node->world->now_ns);
+    vb_digest_add(d, (uint64_t)node->index << 56 | (uint64_t)s->kind << 48 |
+                         (uint64_t)s->opcode << 40 | (uint64_t)s->verdict << 32 | s->qpn);
+    vb_digest_add(d, (uint64_t)s->psn << 32 | s->bytes);
+    vb_digest_add(d, s->counter << 8 | s->detail);
+    for (uint32_t i = 0; i < s->touches; i++) {
+        uint64_t offset = (uint64_t)((const uint8_t *)s->touch[i].addr - node->mem.bytes);
+        vb_digest_add(d, offset << 33 | (uint64_t)s->touch[i].len << 1 | s->touch[i].write);
+    }
+}
+
+static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
+{
+    static const struct vb_forecast nothing;
+
+    switch (step->kind) {
+    case VB_STEP_FRAME_OUT: frame_out(ep, step); return;
+    case VB_STEP_FETCH: vb_model_ask_fetch(ep, step); break;
+    case VB_STEP_EXEC: vb_model_ask_exec(ep, step); break;
+    case VB_STEP_COMPLETE: vb_model_complete(ep, step); break;
+    case VB_STEP_TIMER: vb_model_ask_timer(ep, step); break;
+    default: vb_model_violate(ep, "a step of the unknown kind %d", (int)step->kind); break;
+    }
+    judge_touches(ep->node, step, &nothing);
+}
+
+static void check_state(struct vb_ep *ep)
+{
+    enum vb_qp_state state;
+    int err = vb_dev_qp_state(ep->node->dev, ep->qpn, &state);
+
+    VB_MODEL_CHECK(ep, err == 0, "is gone");
+    VB_MODEL_CHECK(ep, err || state == ep->state, "is in state %s, expected %s",
+                   vb_qp_state_name(state), vb_qp_state_name(ep->state));
+}
+
+void vb_model_observe(void *ctx, const struct vb_step *step)
+{
+    struct vb_node *node = ctx;
+
+    if (step->kind == VB_STEP_NONE || node->world->violated)
+        return;
+    node->world->events++;
+    digest_step(node, step);
+    struct vb_ep *ep = find_ep(node, step->qpn);
+    if (step->kind != VB_STEP_FRAME_IN && step->kind != VB_STEP_FRAME_OUT)
+        vb_trace_step(node, step);
+    if (step->kind == VB_STEP_FRAME_IN)
+        frame_in(node, step);
+    else if (ep)
+        step_of_qp(ep, step);
+    else
+        vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
+    if (ep)
+        check_state(ep);
+}
+
+void vb_model_idle(struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->ep_count; i++) {
+        vb_model_ask_idle(node->ep[i]);
+        vb_model_answer_idle(node->ep[i]);
+    }
+}
+
+// ---- states
+
+void vb_model_failed(struct vb_ep *ep)
+{
+    ep->node->world->cover->moved[ep->state][VB_QPS_ERR]++;
+    ep->state = VB_QPS_ERR;
+    ep->ask.rnr_wait = ep->ask.armed = false;
+    ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
+    ep->answer.unanswered_count = 0;
+}
+
+void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
+{
+    switch (mods->state) {
+    case VB_QPS_RTR: vb_model_answer_start(ep, mods); break;
+    case VB_QPS_RTS: vb_model_ask_start(ep, mods); break;
+    case VB_QPS_ERR:
+        if (ep->state == VB_QPS_ERR)
+            return;
+        vb_model_failed(ep);
+        ep->ask.may_flush = true;
+        return;
+    case VB_QPS_RESET:
+        memset(&ep->ask, 0, sizeof ep->ask);
+        memset(&ep->answer, 0, sizeof ep->answer);
+        break;
+    default: break;
+    }
+    ep->state = mods->state;
+}
+
+// ---- at the end
+
+void vb_model_sending(struct vb_node *node)
+{
+    const struct vb_txq *q = vb_pu_txq(node->pu);
+
+    for (uint32_t i = q->taken; i < q->count; i++)
+        if (vb_digest_bytes(q->arena + q->frame[i].offset, q->frame[i].len) != node->tx_digest[i])
+            vb_world_violate(node->world, "NIC %u: a frame changed after it was written",
+                             node->index);
+}
+
+static void check_counter(struct vb_node *node, const char *name, uint64_t counted, uint64_t seen)
+{
+    if (counted != seen)
+        vb_world_violate(node->world, "NIC %u counts %llu in %s, but %llu were seen", node->index,
+                         (unsigned long long)counted, name, (unsigned long long)seen);
+}
+
+static void check_counters(struct vb_node *node)
+{
+    const struct vb_counters *c = vb_pu_counters(node->pu);
+    const struct vb_tally *t = &node->tally;
+
+    check_counter(node, "sent_pkts", c->sent_pkts, t->frames_out);
+    check_counter(node, "rcvd_pkts", c->rcvd_pkts, t->frames_in);
+    check_counter(node, "duplicate_request", c->duplicate_request, t->verdict[VB_RX_DUPLICATE]);
+    check_counter(node, "out_of_seq_request", c->out_of_seq_request, t->verdict[VB_RX_AHEAD]);
+    check_counter(node, "send_rnr_err", c->send_rnr_err, t->verdict[VB_RX_RNR]);
+    check_counter(node, "rx_malformed", c->rx_malformed, t->verdict[VB_RX_MALFORMED]);
+    check_counter(node, "local_ack_timeout_err", c->local_ack_timeout_err, t->timeouts);
+    check_counter(node, "cq_overrun", c->cq_overrun, 0);
+}
+
+void vb_model_finish(struct vb_world *w)
+{
+    for (uint32_t i = 0; i < w->scen.nics; i++) {
+        struct vb_node *node = &w->node[i];
+        int64_t at = vb_hostmem_differs(&node->mem);
+        if (at >= 0)
+            vb_world_violate(
+                w, "NIC %u: byte %lld of its memory (%s) was changed by nobody", i, (long long)at,
+                vb_hostmem_region_at(&node->mem, (uint32_t)at) ? "in a region" : "a guard");
+        check_counters(node);
+    }
+}

@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference model's responder: each request packet is executed exactly once and in order;
+// answers leave in order, and none claims more than was done.
+#include "sim/model.h"
+
+#include "base/serial.h"
+#include "wire/roce.h"
+
+#include <string.h>
+
+static uint32_t psn_of(const struct vb_answering *a, int64_t packet)
+{
+    return (uint32_t)((uint64_t)packet + a->psn0) & VB_PSN_MASK;
+}
+
+static int64_t packet_of(const struct vb_answering *a, uint32_t psn)
+{
+    return a->epsn + vb_psn_diff(psn, psn_of(a, a->epsn));
+}
+
+static struct vb_coverage *cover_of(struct vb_ep *ep)
+{
+    return ep->node->world->cover;
+}
+
+void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods)
+{
+    struct vb_answering *a = &ep->answer;
+
+    // Receives may have been posted before the connection was made.
+    a->psn0 = mods->rq_psn;
+    a->epsn = 0;
+    for (int i = 0; i < VB_SIM_UNANSWERED; i++)
+        a->open[i] = INT64_MIN;
+}
+
+void vb_model_posted_recv(struct vb_ep *ep)
+{
+    ep->answer.posted++;
+}
+
+// A request of zero bytes names no memory; the queue pair's own rights count even then.
+static bool may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t need,
+                       uint32_t *offset)
+{
+    if ((ep->link.access & need) != need)
+        return false;
+    return len == 0 ||
+           vb_hostmem_judge(&ep->node->mem, ep->pd, rkey, addr, len, need, offset) == VB_MEM_OK;
+}
+
+// ---- requests in sequence
+
+static enum vb_rx_verdict refuse(struct vb_ep *ep, enum vb_nak code)
+{
+    ep->answer.closing = true;
+    ep->answer.nak_due = false;
+    ep->answer.nak_syndrome = vb_aeth_syndrome(VB_AETH_NAK, code);
+    return VB_RX_REFUSED;
+}
+
+static enum vb_rx_verdict refuse_access(struct vb_ep *ep, uint32_t rkey)
+{
+    const struct vb_hostmem *mem = &ep->node->mem;
+
+    for (uint32_t i = 0; i < mem->region_count; i++)
+        if (mem->region[i].dead_key == rkey && rkey)
+            vb_cover(cover_of(ep), VB_COVER_BAD_DEREG_REMOTE);
+    return refuse(ep, VB_NAK_REMOTE_ACCESS);
+}
+
+static enum vb_rx_verdict accept(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t packets)
+{
+    struct vb_answering *a = &ep->answer;
+
+    a->epsn += packets;
+    a->silent = false;
+    a->ack_due |= a->nak_due || pkt->ack_request;
+    a->nak_due = false;
+    if (pkt->facts & VB_OP_LAST) {
+        a->message = VB_SIM_NO_MESSAGE;
+        a->msn = (a->msn + 1) & VB_PSN_MASK;
+    }
+    return VB_RX_APPLIED;
+}
+
+static enum vb_rx_verdict receive_fails(struct vb_ep *ep, uint8_t syndrome, enum vb_nak code)
+{
+    ep->answer.done_due = true;
+    ep->answer.done_syndrome = syndrome;
+    return refuse(ep, code);
+}
+
+static enum vb_rx_verdict not_ready(struct vb_ep *ep)
+{
+    struct vb_answering *a = &ep->answer;
+
+    a->silent = a->nak_due = true;
+    a->nak_syndrome = vb_aeth_syndrome(VB_AETH_RNR, ep->link.min_rnr_timer);
+    return VB_RX_RNR;
+}
+
+static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
+                                  struct vb_forecast *f)
+{
+    struct vb_answering *a = &ep->answer;
+
+    if (pkt->facts & VB_OP_FIRST) {
+        if (a->taken == a->posted)
+            return not_ready(ep);
+        a->taken++;
+        a->filled = 0;
+        a->message = VB_SIM_SEND_MESSAGE;
+    }
+    const struct vb_intake *in = vb_ep_intake(ep, a->taken - 1);
+    if (pkt->payload_len > in->room - a->filled)
+        return receive_fails(ep, VB_SYN_LOCAL_LENGTH, VB_NAK_INVALID_REQUEST);
+    if (vb_hostmem_spans(&ep->node->mem, ep->pd, in->sge, in->num_sge, a->filled, pkt->payload_len,
+                         VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK) {
+        f->writes = (struct vb_spans){0};
+        return receive_fails(ep, VB_SYN_LOCAL_PROT, VB_NAK_REMOTE_OPERATION);
+    }
+    f->bytes = pkt->payload;
+    a->filled += pkt->payload_len;
+    if (pkt->facts & VB_OP_LAST) {
+        a->done_due = true;
+        a->done_syndrome = VB_SYN_OK;
+    }
+    return accept(ep, pkt, 1);
+}
+
+static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt,
+                                   struct vb_forecast *f)
+{
+    struct vb_answering *a = &ep->answer;
+    uint32_t offset = 0;
+
+    if (pkt->facts & VB_OP_FIRST) {
+        if (pkt->dma_len > VB_MESSAGE_MAX)
+            return refuse(ep, VB_NAK_INVALID_REQUEST);
+        if (!may_access(ep, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_WRITE, &offset))
+            return refuse_access(ep, pkt->rkey);
+        a->raddr = pkt->raddr;
+        a->rkey = pkt->rkey;
+        a->left = pkt->dma_len;
+    }
+    bool last = pkt->facts & VB_OP_LAST;
+    if (last ? pkt->payload_len != a->left : pkt->payload_len >= a->left)
+        return refuse(ep, VB_NAK_INVALID_REQUEST);
+    if (!may_access(ep, a->rkey, a->raddr, pkt->payload_len, VB_REMOTE_WRITE, &offset))
+        return refuse_access(ep, a->rkey);
+    vb_spans_add(&f->writes, offset, pkt->payload_len);
+    f->bytes = pkt->payload;
+    a->message = VB_SIM_WRITE_MESSAGE;
+    a->raddr += pkt->payload_len;
+    a->left -= pkt->payload_len;
+    return accept(ep, pkt, 1);
+}
+
+static void remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first)
+{
+    struct vb_answering *a = &ep->answer;
+
+    a->seen[a->seen_count++ % VB_SIM_READS_SEEN] =
+        (struct vb_read_seen){.first = first,
+                              .packets = vb_model_packets(ep, pkt->dma_len),
+                              .len = pkt->dma_len,
+                              .raddr = pkt->raddr,
+                              .rkey = pkt->rkey};
+}
+
+static enum vb_rx_verdict on_read(struct vb_ep *ep, const struct vb_packet *pkt)
+{
+    struct vb_answering *a = &ep->answer;
+    uint32_t packets = vb_model_packets(ep, pkt->dma_len), offset;
+
+    if (pkt->dma_len > VB_MESSAGE_MAX)
+        return refuse(ep, VB_NAK_INVALID_REQUEST);
+    if (!may_access(ep, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &offset))
+        return refuse_access(ep, pkt->rkey);
+    if (a->unanswered_count == VB_SIM_UNANSWERED) {
+        vb_model_violate(ep, "has %u READs unanswered", a->unanswered_count);
+        return VB_RX_REFUSED;
+    }
+    a->unanswered[a->unanswered_count++] =
+        (struct vb_unanswered){.next = a->epsn, .end = a->epsn + packets};
+    remember_read(ep, pkt, a->epsn);
+    return accept(ep, pkt, packets);
+}
+
+// Which packets may follow which, and how long they may be.
+static bool is_in_order(const struct vb_ep *ep, const struct vb_packet *pkt)
+{
+    uint32_t facts = pkt->facts;
+
+    if (facts & (VB_OP_ATOMIC | VB_OP_IMM | VB_OP_IETH))
+        return false;
+    if (ep->answer.message == VB_SIM_NO_MESSAGE ? !(facts & VB_OP_FIRST) : facts & VB_OP_FIRST)
+        return false;
+    if (ep->answer.message == VB_SIM_SEND_MESSAGE && !(facts & VB_OP_SEND))
+        return false;
+    if (ep->answer.message == VB_SIM_WRITE_MESSAGE && !(facts & VB_OP_WRITE))
+        return false;
+    if (!(facts & VB_OP_PAYLOAD))
+        return true;
+    if (!(facts & VB_OP_LAST))
+        return pkt->payload_len == ep->link.mtu;
+    return pkt->payload_len <= ep->link.mtu && ((facts & VB_OP_FIRST) || pkt->payload_len > 0);
+}
+
+static enum vb_rx_verdict execute(struct vb_ep *ep, const struct vb_packet *pkt,
+                                  struct vb_forecast *f)
+{
+    if (!is_in_order(ep, pkt))
+        return refuse(ep, VB_NAK_INVALID_REQUEST);
+    if (pkt->facts & VB_OP_SEND)
+        return on_send(ep, pkt, f);
+    if (pkt->facts & VB_OP_WRITE)
+        return on_write(ep, pkt, f);
+    return on_read(ep, pkt);
+}
+
+// ---- requests out of sequence
+
+static const struct vb_read_seen *find_read(const struct vb_answering *a, int64_t packet)
+{
+    uint32_t kept = a->seen_count < VB_SIM_READS_SEEN ? a->seen_count : VB_SIM_READS_SEEN;
+
+    for (uint32_t i = 1; i <= kept; i++) {
+        const struct vb_read_seen *s = &a->seen[(a->seen_count - i) % VB_SIM_READS_SEEN];
+        if (packet >= s->first && packet < s->first + s->packets)
+            return s;
+    }
+    return NULL;
+}
+
+static void mark_asked_again(struct vb_answering *a, int64_t from, int64_t to)
+{
+    for (uint32_t i = 0; i < a->unanswered_count; i++)
+        a->unanswered[i].asked_again |= a->unanswered[i].next > from && a->unanswered[i].next < to;
+}
+
+static void on_duplicate(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
+{
+    struct vb_answering *a = &ep->answer;
+
+    if (packet < 0)
+        vb_cover(cover_of(ep), VB_COVER_DUP_FORMER_LIFE);
+    if (pkt->facts & VB_OP_READ) {
+        uint32_t packets = vb_model_packets(ep, pkt->dma_len);
+        const struct vb_read_seen *s = find_read(a, packet);
+        if (pkt->dma_len > VB_MESSAGE_MAX || packet + packets > a->epsn)
+            return; // claims packets that were never asked for
+        bool part = s && s->first != packet;
+        vb_cover(cover_of(ep), part ? VB_COVER_DUP_READ_PART : VB_COVER_DUP_READ_FULL);
+        remember_read(ep, pkt, packet);
+        mark_asked_again(a, packet, packet + packets);
+        return;
+    }
+    vb_cover(cover_of(ep), pkt->facts & VB_OP_SEND ? VB_COVER_DUP_SEND : VB_COVER_DUP_WRITE);
+    a->ack_due = true;
+}
+
+void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f)
+{
+    struct vb_answering *a = &ep->answer;
+    int64_t packet = packet_of(a, pkt->psn);
+
+    if (a->closing) {
+        f->verdict = VB_RX_STRANGER;
+    } else if (packet == a->epsn) {
+        f->verdict = execute(ep, pkt, f);
+        if (f->verdict == VB_RX_APPLIED)
+            vb_model_ask_executed(ep->peer, pkt, packet);
+    } else if (packet < a->epsn) {
+        f->verdict = VB_RX_DUPLICATE;
+        on_duplicate(ep, pkt, packet);
+    } else {
+        f->verdict = VB_RX_AHEAD;
+        if (!a->silent) {
+            a->silent = a->nak_due = true;
+            a->nak_syndrome = vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+        }
+    }
+}
+
+// ---- answers out
+
+// What a response with this packet's number holds. False: it answers no READ that was seen.
+struct response {
+    uint64_t raddr;
+    uint32_t rkey, len, left;
+};
+
+static bool foresee_response(const struct vb_ep *ep, int64_t packet, struct response *r)
+{
+    const struct vb_read_seen *read = find_read(&ep->answer, packet);
+
+    if (!read)
+        return false;
+    uint32_t at = (uint32_t)(packet - read->first) * ep->link.mtu, left = read->len - at;
+    *r = (struct response){.raddr = read->raddr + at,
+                           .rkey = read->rkey,
+                           .len = left < ep->link.mtu ? left : ep->link.mtu,
+                           .left = left};
+    return true;
+}
+
+static bool memory_is_gone(struct vb_ep *ep, int64_t packet)
+{
+    struct response r;
+    uint32_t offset;
+
+    return foresee_response(ep, packet, &r) &&
+           !may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset);
+}
+
+static void unanswered_remove(struct vb_answering *a, uint32_t i)
+{
+    a->unanswered_count--;
+    memmove(&a->unanswered[i], &a->unanswered[i + 1],
+            (a->unanswered_count - i) * sizeof a->unanswered[0]);
+}
+
+static void forget_given_up(struct vb_ep *ep)
+{
+    struct vb_answering *a = &ep->answer;
+
+    for (uint32_t i = a->unanswered_count; i-- > 0;)
+        if (a->unanswered[i].asked_again && memory_is_gone(ep, a->unanswered[i].next))
+            unanswered_remove(a, i);
+}
+
+// An answer with this packet's number also acknowledges everything before it: the responses owed
+// for earlier READs must have left.
+static void judge_order(struct vb_ep *ep, int64_t before)
+{
+    const struct vb_answering *a = &ep->answer;
+
+    forget_given_up(ep);
+    for (uint32_t i = 0; i < a->unanswered_count; i++)
+        VB_MODEL_CHECK(ep, a->unanswered[i].next >= before,
+                       "answered PSN %u before the READ response %u", psn_of(a, before),
+                       psn_of(a, a->unanswered[i].next));
+}
+
+// A response starts a run of its own only where some READ request started.
+static bool starts_a_read(const struct vb_answering *a, int64_t packet)
+{
+    uint32_t kept = a->seen_count < VB_SIM_READS_SEEN ? a->seen_count : VB_SIM_READS_SEEN;
+
+    for (uint32_t i = 1; i <= kept; i++)
+        if (a->seen[(a->seen_count - i) % VB_SIM_READS_SEEN].first == packet)
+            return true;
+    return false;
+}
+
+// A response other than the first goes on where an earlier one stopped.
+static bool continues(struct vb_answering *a, int64_t packet, bool ends)
+{
+    for (int i = 0; i < VB_SIM_UNANSWERED; i++) {
+        if (a->open[i] != packet)
+            continue;
+        a->open[i] = ends ? INT64_MIN : packet + 1;
+        return true;
+    }
+    return false;
+}
+
+static bool begins(struct vb_answering *a, int64_t packet, bool ends)
+{
+    if (!starts_a_read(a, packet))
+        return false;
+    if (!ends)
+        a->open[a->open_count++ % VB_SIM_UNANSWERED] = packet + 1;
+    return true;
+}
+
+static void mark_answered(struct vb_answering *a, int64_t packet)
+{
+    for (uint32_t i = 0; i < a->unanswered_count; i++) {
+        struct vb_unanswered *u = &a->unanswered[i];
+        if (packet != u->next)
+            continue;
+        if (++u->next == u->end)
+            unanswered_remove(a, i);
+        return;
+    }
+}
+
+static void remember_response(struct vb_answering *a, const struct vb_packet *pkt, int64_t packet)
+{
+    struct vb_echo *e = &a->echo[(uint64_t)packet % VB_SIM_ECHOES];
+
+    if (packet < 0)
+        return; // nobody of this connection waits for it
+    if (e->packet != packet)
+        *e = (struct vb_echo){.packet = packet};
+    e->digest[e->copies++ % VB_SIM_COPIES] = vb_digest_bytes(pkt->payload, pkt->payload_len);
+}
+
+void vb_model_answer_stored(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
+{
+    const struct vb_echo *e = &ep->answer.echo[(uint64_t)packet % VB_SIM_ECHOES];
+    uint64_t digest = vb_digest_bytes(pkt->payload, pkt->payload_len);
+    bool sent = e->copies > VB_SIM_COPIES; // then one may have been forgotten
+
+    for (uint32_t i = 0; i < VB_SIM_COPIES && i < e->copies; i++)
+        sent |= e->digest[i] == digest;
+    VB_MODEL_CHECK(ep, e->packet == packet && sent,
+                   "its peer stored READ response %u, which was never sent", pkt->psn);
+}
+
+static void response_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
+{
+    struct vb_answering *a = &ep->answer;
+    struct vb_forecast f = {.bytes = pkt->payload};
+    int64_t packet = packet_of(a, pkt->psn);
+    bool first = pkt->facts & VB_OP_FIRST, last = pkt->facts & VB_OP_LAST;
+    uint32_t offset = 0;
+    struct response r;
+
+    if (!foresee_response(ep, packet, &r)) {
+        vb_model_violate(ep, "READ response %u answers no READ", pkt->psn);
+        return;
+    }
+    VB_MODEL_CHECK(ep, pkt->payload_len == r.len, "READ response %u has %u bytes, expected %u",
+                   pkt->psn, pkt->payload_len, r.len);
+    VB_MODEL_CHECK(ep, last == (r.len == r.left), "READ response %u: wrong end", pkt->psn);
+    VB_MODEL_CHECK(ep, first ? begins(a, packet, last) : continues(a, packet, last),
+                   "READ response %u: wrong start", pkt->psn);
+    VB_MODEL_CHECK(ep, may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset),
+                   "READ response %u from memory that forbids it", pkt->psn);
+    vb_spans_add(&f.reads, offset, r.len);
+    vb_model_judge_touches(ep, step, &f);
+    judge_order(ep, packet);
+    mark_answered(a, packet);
+    remember_response(a, pkt, packet);
+    if (packet == a->epsn - 1)
+        a->ack_due = false;
+}
+
+// The memory of a READ is gone: that is told in the place of the response, and ends the connection.
+static void lost_read_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
+{
+    struct vb_answering *a = &ep->answer;
+    bool owed = false;
+
+    for (uint32_t i = 0; i < a->unanswered_count; i++)
+        owed |= packet == a->unanswered[i].next;
+    VB_MODEL_CHECK(ep, owed && memory_is_gone(ep, packet), "refused PSN %u for no reason",
+                   pkt->psn);
+    judge_order(ep, packet);
+    vb_cover(cover_of(ep), VB_COVER_BAD_DEREG_READ);
+    vb_model_failed(ep);
+    ep->ask.may_flush = true;
+}
+
+static void nak_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
+{
+    struct vb_answering *a = &ep->answer;
+    bool expected = (a->closing || a->nak_due) && packet == a->epsn;
+
+    if (!expected && pkt->syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_REMOTE_ACCESS)) {
+        lost_read_out(ep, pkt, packet);
+        return;
+    }
+    VB_MODEL_CHECK(ep, expected, "sent a NAK for PSN %u that nothing called for", pkt->psn);
+    VB_MODEL_CHECK(ep, pkt->syndrome == a->nak_syndrome,
+                   "sent the syndrome 0x%02x, expected 0x%02x", pkt->syndrome, a->nak_syndrome);
+    judge_order(ep, packet);
+    a->nak_due = a->ack_due = false;
+    if (a->closing) {
+        vb_model_failed(ep);
+        ep->ask.may_flush = true;
+    }
+}
+
+static void ack_out(struct vb_ep *ep, const struct vb_packet *pkt)
+{
+    struct vb_answering *a = &ep->answer;
+    int64_t packet = packet_of(a, pkt->psn);
+
+    if (vb_aeth_kind_of(pkt->syndrome) != VB_AETH_ACK) {
+        nak_out(ep, pkt, packet);
+        return;
+    }
+    VB_MODEL_CHECK(ep, packet < a->epsn, "acknowledged PSN %u, which it has not executed",
+                   pkt->psn);
+    VB_MODEL_CHECK(ep, !a->closing, "acknowledged after it refused a request");
+    judge_order(ep, packet + 1);
+    if (packet == a->epsn - 1)
+        a->ack_due = false;
+}
+
+void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
+{
+    static const struct vb_forecast nothing;
+
+    VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS || ep->state == VB_QPS_RTR, "answered in state %s",
+                   vb_qp_state_name(ep->state));
+    if (pkt->facts & VB_OP_AETH)
+        VB_MODEL_CHECK(ep, pkt->msn == ep->answer.msn, "sent message number %u, expected %u",
+                       pkt->msn, ep->answer.msn);
+    if (pkt->facts & VB_OP_ACK) {
+        ack_out(ep, pkt);
+        vb_model_judge_touches(ep, step, &nothing);
+    } else {
+        response_out(ep, step, pkt);
+    }
+}
+
+void vb_model_answer_idle(struct vb_ep *ep)
+{
+    const struct vb_answering *a = &ep->answer;
+
+    VB_MODEL_CHECK(ep, !a->done_due, "is idle with a receive completion owed");
+    if (ep->state == VB_QPS_ERR) {
+        VB_MODEL_CHECK(ep, a->done == a->posted, "is idle with receives not flushed");
+        return;
+    }
+    forget_given_up(ep);
+    VB_MODEL_CHECK(ep, a->unanswered_count == 0, "is idle with READ response %u owed",
+                   psn_of(a, a->unanswered[0].next));
+    VB_MODEL_CHECK(ep, !a->nak_due && !a->closing, "is idle with a NAK owed");
+    VB_MODEL_CHECK(ep, !a->ack_due, "is idle with an ACK owed");
+}

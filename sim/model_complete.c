@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference model's completions: exactly one for each signaled request, in order, never before
+// the request is done; after an error the rest is flushed.
+#include "sim/model.h"
+
+#include <string.h>
+
+static const enum vb_wc_status status_of[] = {
+    [VB_SYN_OK] = VB_WC_OK,
+    [VB_SYN_LOCAL_LENGTH] = VB_WC_LOCAL_LENGTH,
+    [VB_SYN_LOCAL_QP_OP] = VB_WC_LOCAL_QP_OP,
+    [VB_SYN_LOCAL_PROT] = VB_WC_LOCAL_PROTECTION,
+    [VB_SYN_FLUSH] = VB_WC_FLUSHED,
+    [VB_SYN_BAD_RESP] = VB_WC_BAD_RESPONSE,
+    [VB_SYN_LOCAL_ACCESS] = VB_WC_LOCAL_ACCESS,
+    [VB_SYN_REMOTE_INVAL_REQ] = VB_WC_REMOTE_INVALID,
+    [VB_SYN_REMOTE_ACCESS] = VB_WC_REMOTE_ACCESS,
+    [VB_SYN_REMOTE_OP] = VB_WC_REMOTE_OPERATION,
+    [VB_SYN_RETRY_EXC] = VB_WC_RETRY_EXCEEDED,
+    [VB_SYN_RNR_RETRY_EXC] = VB_WC_RNR_EXCEEDED,
+};
+
+static const enum vb_wc_opcode wc_opcode[] = {
+    [VB_WR_SEND] = VB_WC_SEND,
+    [VB_WR_WRITE] = VB_WC_WRITE,
+    [VB_WR_READ] = VB_WC_READ,
+    [VB_WR_NOP] = VB_WC_NOP,
+};
+
+// ---- written by the NIC
+
+static void push_due(struct vb_ep *ep, const struct vb_step *step, const struct vb_due *due)
+{
+    struct vb_node *node = ep->node;
+    struct vb_world *w = node->world;
+    struct vb_simcq *cq = &node->cq[ep->opts.cq[due->receive]];
+    enum vb_cover_row row = vb_cover_of_syndrome(due->syndrome, due->receive);
+
+    VB_MODEL_CHECK(ep, cq->cqn == step->cqn, "completed on CQ %u, expected %u", step->cqn, cq->cqn);
+    VB_MODEL_CHECK(ep, cq->due_tail - cq->due_head < cq->drv.entries, "overflowed CQ %u", cq->cqn);
+    cq->due[cq->due_tail++ & (cq->drv.entries - 1)] = *due;
+    if ((++cq->written & 0xffffff) == 0)
+        vb_cover(w->cover, VB_COVER_WRAP_CQ);
+    if (row != VB_COVER_COUNT)
+        vb_cover(w->cover, row);
+    uint64_t at = w->now_ns + vb_prng_below(&w->prng, w->scen.think_ns);
+    if (at < node->act_at_ns)
+        node->act_at_ns = at;
+}
+
+// The requests before the one that completes must be done and unsignaled.
+static uint64_t next_to_complete(struct vb_ep *ep)
+{
+    struct vb_asking *a = &ep->ask;
+    uint64_t i = a->retired;
+
+    while (i < a->done && !(vb_ep_work(ep, i)->flags & VB_WR_SIGNALED))
+        i++;
+    return i;
+}
+
+static void judge_error(struct vb_ep *ep, const struct vb_work *work, uint8_t syndrome)
+{
+    const struct vb_asking *a = &ep->ask;
+    bool right = syndrome == VB_SYN_FLUSH;
+
+    // A request with a fault of its own may say so even if something else failed first.
+    if (!a->flushing && a->fail_syndrome)
+        right = syndrome == a->fail_syndrome;
+    else if (!a->flushing)
+        right = a->may_flush && (right || vb_model_is_locally_wrong(ep, work, syndrome));
+    VB_MODEL_CHECK(ep, right, "request %llu failed with syndrome 0x%02x, expected 0x%02x",
+                   (unsigned long long)work->wr_id, syndrome,
+                   a->flushing || !a->fail_syndrome ? VB_SYN_FLUSH : a->fail_syndrome);
+    VB_MODEL_CHECK(ep, ep->state == VB_QPS_ERR, "an error completion in state %s",
+                   vb_qp_state_name(ep->state));
+}
+
+static void complete_send(struct vb_ep *ep, const struct vb_step *step)
+{
+    struct vb_asking *a = &ep->ask;
+    uint64_t i = next_to_complete(ep);
+    const struct vb_work *work = vb_ep_work(ep, i);
+    bool ok = step->opcode == VB_CQE_REQ;
+
+    VB_MODEL_CHECK(ep, ok == (step->detail == VB_SYN_OK), "opcode and syndrome disagree");
+    VB_MODEL_CHECK(ep, i < a->posted && work->counter == step->counter,
+                   "completed the request at block %llu, expected %llu",
+                   (unsigned long long)step->counter, (unsigned long long)work->counter);
+    if (ep->node->world->violated)
+        return;
+    if (ok) {
+        VB_MODEL_CHECK(ep, i < a->done, "request %llu completed before it was done",
+                       (unsigned long long)work->wr_id);
+    } else {
+        VB_MODEL_CHECK(ep, i == a->done, "request %llu failed although it was done",
+                       (unsigned long long)work->wr_id);
+        judge_error(ep, work, step->detail);
+        a->done = i + 1;
+        a->flushing = true;
+    }
+    a->retired = i + 1;
+    push_due(ep, step,
+             &(struct vb_due){.ep = ep,
+                              .syndrome = step->detail,
+                              .wr_id = work->wr_id,
+                              .byte_len = work->len,
+                              .opcode = wc_opcode[work->opcode],
+                              .position = i});
+}
+
+static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
+{
+    struct vb_answering *a = &ep->answer;
+    const struct vb_intake *in = vb_ep_intake(ep, a->done);
+    bool ok = step->opcode == VB_CQE_RESP_SEND;
+    uint8_t expected = a->done_due ? a->done_syndrome : VB_SYN_FLUSH;
+
+    VB_MODEL_CHECK(ep, a->done_due || ep->state == VB_QPS_ERR,
+                   "completed a receive that no message came for");
+    VB_MODEL_CHECK(ep, ok == (step->detail == VB_SYN_OK), "opcode and syndrome disagree");
+    VB_MODEL_CHECK(ep, step->detail == expected, "a receive has syndrome 0x%02x, expected 0x%02x",
+                   step->detail, expected);
+    VB_MODEL_CHECK(ep, a->done < a->posted && in->counter == step->counter,
+                   "completed the receive %llu, expected %llu", (unsigned long long)step->counter,
+                   (unsigned long long)in->counter);
+    VB_MODEL_CHECK(ep, !ok || step->bytes == a->filled, "received %u bytes, completed %u",
+                   a->filled, step->bytes);
+    if (ep->node->world->violated)
+        return;
+    a->done_due = false;
+    push_due(ep, step,
+             &(struct vb_due){.ep = ep,
+                              .receive = true,
+                              .syndrome = step->detail,
+                              .wr_id = in->wr_id,
+                              .byte_len = a->filled,
+                              .opcode = VB_WC_RECV,
+                              .position = a->done});
+    a->done++;
+}
+
+void vb_model_complete(struct vb_ep *ep, const struct vb_step *step)
+{
+    switch (step->opcode) {
+    case VB_CQE_REQ:
+    case VB_CQE_REQ_ERR: complete_send(ep, step); break;
+    case VB_CQE_RESP_SEND:
+    case VB_CQE_RESP_ERR: complete_recv(ep, step); break;
+    default: vb_model_violate(ep, "a completion of kind %u", step->opcode);
+    }
+}
+
+// ---- polled by the host
+
+static bool is_as_due(const struct vb_due *due, const struct vb_wc *wc)
+{
+    if (wc->qpn != due->ep->qpn || wc->wr_id != due->wr_id ||
+        wc->status != status_of[due->syndrome])
+        return false;
+    if (due->syndrome != VB_SYN_OK)
+        return (wc->opcode == VB_WC_RECV) == due->receive;
+    bool sized = due->opcode == VB_WC_RECV || due->opcode == VB_WC_READ;
+    return wc->opcode == due->opcode && (!sized || wc->byte_len == due->byte_len);
+}
+
+void vb_model_polled(struct vb_node *node, uint32_t index, const struct vb_wc *wc)
+{
+    struct vb_simcq *cq = &node->cq[index];
+
+    if (cq->due_head == cq->due_tail) {
+        vb_world_violate(node->world, "NIC %u: polled a completion that was never written",
+                         node->index);
+        return;
+    }
+    const struct vb_due *due = &cq->due[cq->due_head++ & (cq->drv.entries - 1)];
+    if (!is_as_due(due, wc)) {
+        vb_model_violate(
+            due->ep, "polled request %llu with status %d and %u bytes, expected %llu, %d, %u",
+            (unsigned long long)wc->wr_id, (int)wc->status, wc->byte_len,
+            (unsigned long long)due->wr_id, (int)status_of[due->syndrome], due->byte_len);
+        return;
+    }
+    vb_digest_add(&node->world->digest, wc->wr_id << 8 | (uint64_t)wc->status);
+    if (due->receive)
+        due->ep->answer.polled = due->position + 1;
+    else
+        due->ep->ask.polled = due->position + 1;
+}
+
+void vb_model_polled_nothing(struct vb_node *node, uint32_t index)
+{
+    const struct vb_simcq *cq = &node->cq[index];
+
+    if (cq->due_head != cq->due_tail)
+        vb_model_violate(cq->due[cq->due_head & (cq->drv.entries - 1)].ep,
+                         "CQ %u looks empty, but a completion was written", cq->cqn);
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// A NIC of the simulation: its device, its port, and its turns.
+#include "sim/model.h"
+#include "sim/trace.h"
+#include "sim/world.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    EXPOSED_MIN = 6 * 1024,
+    EXPOSED_MAX = 20 * 1024,
+    EXPOSED_LONG = 160 * 1024, // more in worlds with long messages
+    REGION_SPACE = 256,        // guards and alignment of one region at most
+};
+
+static struct vb_ip address_of(uint32_t index, bool ipv6)
+{
+    if (ipv6)
+        return (struct vb_ip){
+            {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, (uint8_t)(index + 1)}};
+    return (struct vb_ip){
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, (uint8_t)(index + 1)}};
+}
+
+static int attach(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    const struct vb_simnet_host host = {
+        .ip = node->ip,
+        .src_port = 4791,
+        .random_ids = vb_prng_chance(&w->prng, w->scen.random_ids_ppm),
+        .merge_ppm = w->scen.merge_ppm,
+        .batch_max = w->scen.rx_batch_max,
+        .stall_ppm = w->scen.stall_ppm,
+    };
+    return vb_simnet_attach(w->net, &host, &node->port);
+}
+
+static int create_device(struct vb_node *node)
+{
+    struct vb_prng *p = &node->world->prng;
+    uint32_t window = (uint32_t)vb_prng_range(p, 8, 300) * 1024;
+    struct vb_dev_opts opts = {.seed = vb_prng_next(p),
+                               .window_bytes = vb_prng_below(p, 3) ? 8 * 1024 : window,
+                               .fetch_depth = 1u << vb_prng_below(p, 6)};
+    node->window_bytes = opts.window_bytes;
+    node->fetch_depth = opts.fetch_depth;
+    node->dev = vb_dev_create(&opts);
+    if (!node->dev)
+        return -ENOMEM;
+    node->pu = vb_dev_pu(node->dev);
+    vb_pu_observe(node->pu, vb_model_observe, node);
+    for (int i = 0; i < VB_SIM_PDS; i++) {
+        int err = vb_dev_pd_create(node->dev, &node->pd[i]);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+static int expose(struct vb_node *node, int domain, enum vb_exposed kind)
+{
+    static const uint32_t rights[VB_SIM_EXPOSED] = {
+        [VB_EXPOSED_BOTH] = VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ,
+        [VB_EXPOSED_READ] = VB_REMOTE_READ,
+        [VB_EXPOSED_WRITE] = VB_LOCAL_WRITE | VB_REMOTE_WRITE,
+        [VB_EXPOSED_NONE] = VB_LOCAL_WRITE,
+    };
+    struct vb_world *w = node->world;
+    uint32_t len = (uint32_t)vb_prng_range(&w->prng, EXPOSED_MIN, EXPOSED_MAX);
+    if (w->scen.big && kind != VB_EXPOSED_NONE)
+        len += EXPOSED_LONG;
+    struct vb_region *r = vb_hostmem_carve(&node->mem, len);
+    if (!r)
+        return -ENOMEM;
+    node->exposed[domain][kind] = r;
+    return vb_hostmem_register(&node->mem, node->dev, r, node->pd[domain], rights[kind]);
+}
+
+static uint32_t memory_size(const struct vb_node *node)
+{
+    uint32_t exposed = EXPOSED_MAX + (node->world->scen.big ? EXPOSED_LONG : 0) + REGION_SPACE;
+    uint32_t size = REGION_SPACE + VB_SIM_PDS * VB_SIM_EXPOSED * exposed;
+
+    for (uint32_t i = 0; i < node->ep_count; i++)
+        size += node->ep[i]->opts.local_bytes + node->ep[i]->opts.recv_bytes + 2 * REGION_SPACE;
+    return size;
+}
+
+// One slot for each request that can be outstanding, so that no queue can overflow.
+static int create_cq(struct vb_node *node, uint32_t index)
+{
+    struct vb_simcq *cq = &node->cq[index];
+    struct vb_prng *p = &node->world->prng;
+    uint32_t entries = 1;
+
+    for (uint32_t i = 0; i < node->ep_count; i++) {
+        const struct vb_ep *ep = node->ep[i];
+        bool sends = ep->opts.cq[0] == index, receives = ep->opts.cq[1] == index;
+        entries += sends ? ep->drv.sq.blocks : 0;
+        entries += receives ? ep->drv.rq.entries : 0;
+        cq->users += sends || receives;
+    }
+    cq->start = vb_prng_below(p, 2) ? (1u << 24) - vb_prng_below(p, 600) : vb_prng_below(p, 5000);
+    cq->written = cq->start;
+    int err = vb_driver_cq_init(&cq->drv, entries, cq->start);
+    if (err)
+        return err;
+    cq->due = calloc(cq->drv.entries, sizeof *cq->due);
+    const struct vb_cqc_attr attr = {.ring = cq->drv.ring,
+                                     .entries = cq->drv.entries,
+                                     .dbrec = cq->drv.dbrec,
+                                     .start = cq->start};
+    return cq->due ? vb_dev_cq_create(node->dev, &attr, &cq->cqn) : -ENOMEM;
+}
+
+static int create_objects(struct vb_node *node)
+{
+    int err = 0;
+
+    for (int d = 0; d < VB_SIM_PDS && !err; d++)
+        for (int k = 0; k < VB_SIM_EXPOSED && !err; k++)
+            err = expose(node, d, (enum vb_exposed)k);
+    for (uint32_t i = 0; i < node->world->scen.cqs && !err; i++) {
+        err = create_cq(node, i);
+        node->cq_count++;
+    }
+    for (uint32_t i = 0; i < node->ep_count && !err; i++)
+        err = vb_ep_create(node->ep[i]);
+    return err;
+}
+
+int vb_node_create(struct vb_node *node, struct vb_world *w, uint32_t index)
+{
+    node->world = w;
+    node->index = index;
+    node->ip = address_of(index, w->scen.ipv6);
+    node->run_at_ns = node->act_at_ns = UINT64_MAX;
+    int err = attach(node);
+    if (!err)
+        err = create_device(node);
+    if (!err)
+        err = vb_hostmem_init(&node->mem, memory_size(node), vb_prng_next(&w->prng));
+    return err ? err : create_objects(node);
+}
+
+void vb_node_destroy(struct vb_node *node)
+{
+    if (node->dev)
+        vb_dev_destroy(node->dev);
+    for (uint32_t i = 0; i < node->cq_count; i++) {
+        vb_driver_cq_fini(&node->cq[i].drv);
+        free(node->cq[i].due);
+    }
+    vb_hostmem_fini(&node->mem);
+}
+
+void vb_node_wake(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    uint64_t at = w->now_ns + vb_prng_below(&w->prng, w->scen.step_ns);
+    if (at < node->run_at_ns)
+        node->run_at_ns = at;
+}
+
+// ---- a turn
+
+static void feed(struct vb_node *node)
+{
+    if (vb_pu_frames_left(node->pu) > 0)
+        return;
+    node->rx_next = 0;
+    uint32_t count = node->port->ops->receive(node->port, node->rx);
+    vb_pu_feed(node->pu, node->rx, count);
+}
+
+static void transmit(struct vb_node *node)
+{
+    vb_model_sending(node);
+    node->port->ops->send(node->port, vb_pu_txq(node->pu));
+    vb_pu_tx_release(node->pu);
+}
+
+static bool has_frames_to_send(struct vb_node *node)
+{
+    const struct vb_txq *q = vb_pu_txq(node->pu);
+    return q->taken < q->count;
+}
+
+// Nothing to do: what is owed must have been done.
+static void rest(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    uint64_t deadline = vb_pu_deadline(node->pu);
+
+    vb_model_idle(node);
+    if (deadline <= w->now_ns)
+        vb_world_violate(w, "NIC %u is idle past its deadline %llu", node->index,
+                         (unsigned long long)deadline);
+    node->run_at_ns = deadline;
+}
+
+// Picks the time of the next turn: mostly soon, now and then after a long sleep.
+static void pause_between_turns(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    uint64_t pause_ns = vb_prng_range(&w->prng, 1, w->scen.step_ns);
+
+    if (w->phase == VB_PHASE_FAULTS && vb_prng_chance(&w->prng, w->scen.sleep_ppm))
+        pause_ns += vb_prng_below(&w->prng, w->scen.sleep_ns + 1);
+    node->run_at_ns = w->now_ns + pause_ns;
+}
+
+void vb_node_run(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    uint32_t steps = (uint32_t)vb_prng_range(&w->prng, 1, w->scen.burst_max);
+    bool idle = false;
+
+    for (; steps > 0 && !idle && !w->violated; steps--) {
+        feed(node);
+        idle = vb_pu_step(node->pu, w->now_ns).kind == VB_STEP_NONE;
+    }
+    if (w->violated)
+        return;
+    bool full = vb_pu_wants_tx(node->pu);
+    if (full)
+        vb_cover(w->cover, VB_COVER_LIMIT_TX);
+    if (w->phase == VB_PHASE_FAULTS && vb_prng_chance(&w->prng, w->scen.hold_ppm))
+        node->hold_until_ns = w->now_ns + vb_prng_below(&w->prng, w->scen.hold_ns + 1);
+    if (full || w->phase != VB_PHASE_FAULTS || w->now_ns >= node->hold_until_ns)
+        transmit(node);
+    if (idle && !full && !has_frames_to_send(node))
+        rest(node);
+    else
+        pause_between_turns(node);
+}

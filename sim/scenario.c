@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing a scenario from a seed.
+#include "sim/scenario.h"
+
+#include <string.h>
+
+static bool coin(struct vb_prng *p)
+{
+    return vb_prng_next(p) >> 63;
+}
+
+static uint32_t below(struct vb_prng *p, uint32_t n)
+{
+    return (uint32_t)vb_prng_below(p, n);
+}
+
+// Of the magnitude 2^-k of `max`, so that mild and harsh settings are equally likely; `kinds` of
+// them.
+static uint64_t magnitude(struct vb_prng *p, uint64_t max, uint32_t kinds)
+{
+    uint64_t top = max >> below(p, kinds);
+    return top ? vb_prng_range(p, (top + 1) / 2, top) : 0;
+}
+
+// A fault is switched on in about half of the worlds: two faults alone find more than all at once.
+static uint64_t sometimes(struct vb_prng *p, uint64_t max, uint32_t kinds)
+{
+    uint64_t value = magnitude(p, max, kinds);
+    return coin(p) ? value : 0;
+}
+
+static void draw_network(struct vb_scenario *s, struct vb_prng *p)
+{
+    struct vb_simnet_link *l = &s->link;
+
+    l->loss_ppm = (uint32_t)sometimes(p, 160000, 6);
+    l->duplicate_ppm = (uint32_t)sometimes(p, 160000, 6);
+    l->reorder_ppm = (uint32_t)sometimes(p, 240000, 6);
+    l->corrupt_ppm = (uint32_t)sometimes(p, 80000, 6);
+    l->delay_ns = vb_prng_range(p, 200, 8000);
+    l->jitter_ns = sometimes(p, 16000, 5);
+    l->reorder_ns = vb_prng_range(p, 1000, 100000);
+    l->bytes_per_us = coin(p) && coin(p) ? (uint32_t)vb_prng_range(p, 200, 4000) : 0;
+    l->queue_bytes = (uint32_t)vb_prng_range(p, 4000, 40000);
+    s->random_ids_ppm = coin(p) ? 0 : 500000;
+    s->merge_ppm = coin(p) ? 1000000 : 500000;
+    s->stall_ppm = (uint32_t)sometimes(p, 200000, 4);
+    s->rx_batch_max = 1u << below(p, 7);
+    s->cut_every_ns = coin(p) ? vb_prng_range(p, 500000, 8000000) : 0;
+    s->cut_max_ns = magnitude(p, 60000000, 10);
+    s->forge_every_ns = coin(p) ? vb_prng_range(p, 10000, 200000) : 0;
+}
+
+static void draw_schedule(struct vb_scenario *s, struct vb_prng *p)
+{
+    s->burst_max = 1u << below(p, 7);
+    s->step_ns = 1u << (5 + below(p, 7));
+    s->sleep_ppm = (uint32_t)sometimes(p, 20000, 6);
+    s->sleep_ns = magnitude(p, 400000, 6);
+    s->hold_ppm = (uint32_t)sometimes(p, 100000, 6);
+    s->hold_ns = magnitude(p, 1600000, 8);
+    s->think_ns = 1u << (9 + below(p, 6));
+}
+
+static void draw_misuse(struct vb_scenario *s, struct vb_prng *p)
+{
+    s->bad_ppm = (uint32_t)sometimes(p, 16000, 4);
+    s->bad_recv_ppm = (uint32_t)sometimes(p, 8000, 4);
+    s->starve_ppm = (uint32_t)sometimes(p, 20000, 4);
+    s->dereg_ppm = (uint32_t)sometimes(p, 6000, 4);
+    s->fail_ppm = (uint32_t)sometimes(p, 4000, 4);
+}
+
+void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)
+{
+    struct vb_prng prng = {seed * 0x9e3779b97f4a7c15u + 1}, *p = &prng;
+    uint32_t drawn = (uint32_t)vb_prng_range(p, 2, VB_SIM_NICS_MAX);
+
+    memset(s, 0, sizeof *s);
+    s->seed = seed;
+    s->nics = nics ? nics : drawn;
+    s->ops = ops ? ops : VB_SIM_OPS_DEFAULT;
+    s->conns = (uint32_t)vb_prng_range(p, 1, VB_SIM_CONNS_MAX);
+    s->ipv6 = below(p, 5) == 0;
+    s->big = below(p, 4) == 0;
+    s->cqs = (uint32_t)vb_prng_range(p, 1, VB_SIM_CQS);
+    draw_network(s, p);
+    draw_schedule(s, p);
+    draw_misuse(s, p);
+}
+
+static uint32_t share(struct vb_prng *p, uint32_t of)
+{
+    return of && coin(p) ? below(p, of + 1) : 0;
+}
+
+void vb_scenario_link(const struct vb_scenario *s, struct vb_prng *prng,
+                      struct vb_simnet_link *link)
+{
+    *link = s->link;
+    link->loss_ppm = share(prng, s->link.loss_ppm);
+    link->duplicate_ppm = share(prng, s->link.duplicate_ppm);
+    link->reorder_ppm = share(prng, s->link.reorder_ppm);
+    link->corrupt_ppm = share(prng, s->link.corrupt_ppm);
+    link->delay_ns = vb_prng_range(prng, s->link.delay_ns / 2, s->link.delay_ns);
+    link->jitter_ns = share(prng, (uint32_t)s->link.jitter_ns);
+}
+
+void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct vb_conn_mix *mix)
+{
+    *mix = (struct vb_conn_mix){
+        .send = below(prng, 10),
+        .write = below(prng, 10),
+        .read = below(prng, 10),
+        .nop = below(prng, 2),
+        .size_big = s->big ? 4000 : 0,
+        .size_mtu = (uint32_t)magnitude(prng, 300000, 6),
+        .inline_ppm = (uint32_t)sometimes(prng, 300000, 3),
+        .unsignaled_ppm = (uint32_t)sometimes(prng, 900000, 4),
+        .fence_ppm = (uint32_t)sometimes(prng, 200000, 4),
+        .lists_ppm = (uint32_t)sometimes(prng, 300000, 4),
+        .batch_max = 1u << below(prng, 5),
+    };
+    if (mix->send + mix->write + mix->read == 0)
+        mix->send = mix->write = mix->read = 1;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a seed draws: the size of the world, the fault mix, the schedule's roughness and the kinds
+// of work. Everything else follows from these and from the seed's further draws.
+#ifndef VB_SIM_SCENARIO_H
+#define VB_SIM_SCENARIO_H
+
+#include "base/prng.h"
+#include "port/simnet.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    VB_SIM_NICS_MAX = 8,
+    VB_SIM_CONNS_MAX = 12,
+    VB_SIM_EPS_MAX = 2 * VB_SIM_CONNS_MAX,
+    VB_SIM_PDS = 2,
+    VB_SIM_CQS = 4,
+    VB_SIM_OPS_DEFAULT = 5000,
+};
+
+// The kinds of work of one connection, in parts of their sum.
+struct vb_conn_mix {
+    uint32_t send, write, read, nop;
+    uint32_t size_big; // how often, per million, a message has 16 KB and more
+    uint32_t size_mtu; // … is around multiples of the MTU
+    uint32_t inline_ppm, unsignaled_ppm, fence_ppm, lists_ppm;
+    uint32_t batch_max; // requests per post
+};
+
+struct vb_scenario {
+    uint64_t seed;
+    uint32_t nics, conns, ops;
+    bool ipv6;
+    bool big;     // long messages are possible
+    uint32_t cqs; // per NIC
+
+    struct vb_simnet_link link; // worst case; each link draws its share
+    uint32_t random_ids_ppm, merge_ppm, stall_ppm;
+    uint32_t rx_batch_max;
+    uint64_t cut_every_ns; // mean time between partitions, 0: none
+    uint64_t cut_max_ns;
+    uint64_t forge_every_ns;
+
+    uint32_t burst_max; // steps per turn of a NIC
+    uint64_t step_ns;   // longest pause between turns
+    uint32_t sleep_ppm; // how often a turn ends with a long pause
+    uint64_t sleep_ns;
+    uint32_t hold_ppm; // how often written frames stay in the transmit queue for a while
+    uint64_t hold_ns;
+
+    uint64_t think_ns; // longest pause of a host between actions
+    uint32_t bad_ppm;  // work requests that are wrong on purpose
+    uint32_t bad_recv_ppm;
+    uint32_t starve_ppm; // per action: an endpoint gets no receives for a while
+    uint32_t dereg_ppm;  // per action: a region in use is deregistered
+    uint32_t fail_ppm;   // per action: a host fails or resets its queue pair
+};
+
+// Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.
+void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops);
+
+// The share of the fault mix that one link gets.
+void vb_scenario_link(const struct vb_scenario *s, struct vb_prng *prng,
+                      struct vb_simnet_link *link);
+void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct vb_conn_mix *mix);
+
+#endif

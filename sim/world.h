@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated world: NICs, their hosts, the network between them, and one clock.
+#ifndef VB_SIM_WORLD_H
+#define VB_SIM_WORLD_H
+
+#include "base/prng.h"
+#include "port/simnet.h"
+#include "sim/coverage.h"
+#include "sim/digest.h"
+#include "sim/endpoint.h"
+#include "sim/scenario.h"
+
+#include <stdio.h>
+
+enum {
+    VB_SIM_EXPOSED = 4, // kinds of exposed regions per domain
+    VB_SIM_TEXT = 400,
+};
+
+// A completion the NIC has written and the host has not yet polled.
+struct vb_due {
+    struct vb_ep *ep;
+    bool receive;
+    uint8_t syndrome;
+    uint64_t wr_id;
+    uint32_t byte_len;
+    enum vb_wc_opcode opcode;
+    uint64_t position; // of the request in its queue
+};
+
+struct vb_simcq {
+    struct vb_driver_cq drv;
+    uint32_t cqn;
+    uint32_t users;
+    uint64_t start, written;
+    struct vb_due *due; // ring, as long as the queue
+    uint64_t due_head, due_tail;
+};
+
+// What the NIC's own counters should say.
+struct vb_tally {
+    uint64_t frames_in, frames_out, timeouts;
+    uint64_t verdict[VB_RX_STRANGER + 1];
+};
+
+enum vb_exposed {
+    VB_EXPOSED_BOTH,
+    VB_EXPOSED_READ,
+    VB_EXPOSED_WRITE,
+    VB_EXPOSED_NONE
+};
+
+struct vb_node {
+    struct vb_world *world;
+    uint32_t index;
+    struct vb_ip ip;
+    struct vb_dev *dev;
+    struct vb_pu *pu;
+    struct vb_port *port;
+    uint32_t window_bytes, fetch_depth;
+    struct vb_hostmem mem;
+    uint32_t pd[VB_SIM_PDS];
+    struct vb_region *exposed[VB_SIM_PDS][VB_SIM_EXPOSED];
+    struct vb_simcq cq[VB_SIM_CQS];
+    uint32_t cq_count;
+    struct vb_ep *ep[VB_SIM_EPS_MAX];
+    uint32_t ep_count;
+    uint64_t run_at_ns;     // the NIC's next turn
+    uint64_t hold_until_ns; // its port sends nothing before
+    uint64_t act_at_ns;     // the host's next turn
+    uint64_t idle_ns;       // the host's pause, longer the longer it has had nothing to do
+    struct vb_rx_frame rx[VB_PORT_RX_BATCH];
+    uint32_t rx_next;
+    uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
+    struct vb_tally tally;
+};
+
+enum vb_conn_state {
+    VB_CONN_DOWN, // being brought up, one side and one state at a time
+    VB_CONN_UP,
+    VB_CONN_BROKEN, // one side has failed; the hosts do not know it yet
+    VB_CONN_DRAIN,  // both have failed; the flushed completions are being collected
+};
+
+struct vb_conn {
+    struct vb_world *world;
+    uint32_t index;
+    struct vb_ep ep[2];
+    enum vb_conn_state state;
+    uint64_t control_at_ns;
+    struct vb_conn_mix mix;
+};
+
+enum vb_phase {
+    VB_PHASE_FAULTS,
+    VB_PHASE_HEAL,
+    VB_PHASE_END
+};
+
+struct vb_world {
+    struct vb_scenario scen;
+    struct vb_prng prng;
+    uint64_t now_ns;
+    uint64_t heal_ns; // when healing began
+    enum vb_phase phase;
+    uint64_t events;
+    uint64_t works; // send work requests posted
+    struct vb_digest digest;
+    struct vb_simnet *net;
+    struct vb_node node[VB_SIM_NICS_MAX];
+    struct vb_conn *conn;
+    uint64_t next_cut_ns, next_forge_ns;
+    struct vb_coverage *cover;
+    FILE *trace;
+    bool violated;
+    char violation[VB_SIM_TEXT];
+};
+
+struct vb_world *vb_world_create(const struct vb_scenario *scen, struct vb_coverage *cover,
+                                 FILE *trace);
+void vb_world_destroy(struct vb_world *w);
+// Runs until the work is done and checked, or something was violated.
+void vb_world_run(struct vb_world *w);
+
+// Records the first violation; the run ends with the current event.
+__attribute__((format(printf, 2, 3))) void vb_world_violate(struct vb_world *w, const char *format,
+                                                            ...);
+// The NIC has a new doorbell or frame.
+void vb_node_wake(struct vb_node *node);
+
+int vb_node_create(struct vb_node *node, struct vb_world *w, uint32_t index);
+void vb_node_destroy(struct vb_node *node);
+// Up to `steps` steps of the NIC.
+void vb_node_run(struct vb_node *node);
+
+#endif

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands: each takes its own argv, of which argv[0] is its name, and returns an exit
+// status.
+#ifndef VB_CLI_COMMANDS_H
+#define VB_CLI_COMMANDS_H
+
+int vb_cli_demo(int argc, char **argv);
+int vb_cli_perf(int argc, char **argv);
+int vb_cli_sim(int argc, char **argv);
+
+#endif

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of `verbena perf` agree on: what to measure, and what was measured.
+#ifndef VB_CLI_PERF_H
+#define VB_CLI_PERF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    VB_PERF_QPS_MAX = 64,
+    VB_PERF_DEPTH_MAX = 4096,
+    VB_PERF_SIZE_MAX = 256 << 20,
+    VB_PERF_RAW_MAX = 65000,     // one datagram
+    VB_PERF_VERIFY_EVERY = 1000, // operations of a queue pair
+    VB_PERF_WHY = 256,           // room for a sentence about a failure
+    VB_PERF_SLICES = 10,         // of a latency measurement, per kind
+};
+
+enum vb_perf_op {
+    VB_PERF_READ,
+    VB_PERF_WRITE,
+    VB_PERF_SEND,
+    VB_PERF_RAW,
+    VB_PERF_OPS
+};
+
+// Whose latency; measured in turn.
+enum vb_perf_kind {
+    VB_PERF_NIC,
+    VB_PERF_ECHO,
+    VB_PERF_ECHO_CONNECTED,
+    VB_PERF_KINDS
+};
+
+// One measurement, as both sides see it.
+struct vb_perf_plan {
+    enum vb_perf_op op;
+    uint32_t size;
+    uint32_t depth; // work requests in flight per queue pair
+    uint32_t qps;
+    uint32_t mtu;
+    uint32_t reads;    // in flight per queue pair
+    uint32_t raw_size; // payload of the echo
+    uint64_t seed;     // of patterns
+};
+
+// How long; only the client's matter.
+struct vb_perf_length {
+    double seconds; // of the latency phase, and of the rate phase
+    uint32_t iters; // operations of each instead; 0: by time
+};
+
+// Latencies of one kind: quantiles of all, and the spread of the slices' medians.
+struct vb_perf_latency {
+    uint64_t count;
+    uint64_t p50_ns; // median of the slices' medians
+    uint64_t p99_ns, p999_ns;
+    uint64_t p50_min_ns, p50_max_ns;
+};
+
+struct vb_perf_row {
+    struct vb_perf_plan plan;
+    // Of the operation (but `raw`), of the raw echo, and of the raw echo with a connected client.
+    struct vb_perf_latency latency[VB_PERF_KINDS];
+    uint64_t rate_ops;
+    uint64_t rate_ns;
+    uint64_t rate_lost; // raw: packets that did not arrive
+    uint64_t verified;  // operations whose bytes were compared
+};
+
+// Writes a sentence to `why` (VB_PERF_WHY bytes) and returns -1.
+__attribute__((format(printf, 2, 3))) int vb_perf_fail(char *why, const char *format, ...);
+
+const char *vb_perf_op_name(enum vb_perf_op op);
+// NULL if the plan is within limits, else what is wrong with it; for plans from strangers too.
+const char *vb_perf_plan_flaw(const struct vb_perf_plan *plan);
+
+#endif

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a measurement's connections.
+#include "cli/perf_end.h"
+
+#include "base/prng.h"
+#include "base/serial.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+int vb_perf_fail(char *why, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, VB_PERF_WHY, format, args);
+    va_end(args);
+    return -1;
+}
+
+static int open_memory(struct vb_perf_end *end, char *why)
+{
+    // Populated, so that no page fault falls into a measurement.
+    void *mem = mmap(NULL, end->opts.mem_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (mem == MAP_FAILED)
+        return vb_perf_fail(why,
+                            "no memory for %zu bytes; a smaller size or fewer queue pairs help",
+                            end->opts.mem_bytes);
+    end->mem = mem;
+    int error = vb_pd_alloc(end->nic, &end->pd);
+    if (error == 0)
+        error = vb_mr_reg(end->pd, mem, end->opts.mem_bytes,
+                          VB_RIGHT_LOCAL_WRITE | VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ,
+                          &end->mr);
+    if (error)
+        return vb_perf_fail(why, "cannot register memory: %s", strerror(-error));
+    return 0;
+}
+
+static int open_queues(struct vb_perf_end *end, char *why)
+{
+    const struct vb_perf_end_opts *o = &end->opts;
+    struct vb_prng prng = {.state = o->seed};
+    int error = vb_cq_create(end->nic, o->qps * o->send_depth, &end->send_cq);
+    if (error == 0)
+        error = vb_cq_create(end->nic, o->qps * o->recv_depth, &end->recv_cq);
+    struct vb_qp_opts qp = {
+        .send_cq = end->send_cq,
+        .recv_cq = end->recv_cq,
+        .send_depth = o->send_depth,
+        .recv_depth = o->recv_depth,
+        .send_sge = o->sges,
+        .recv_sge = o->sges,
+    };
+    for (uint32_t i = 0; i < o->qps && error == 0; i++) {
+        error = vb_qp_create(end->pd, &qp, &end->qp[i]);
+        end->psn[i] = (uint32_t)vb_prng_next(&prng) & VB_PSN_MASK;
+    }
+    if (error)
+        return vb_perf_fail(why, "cannot create %u queue pairs of depth %u: %s", o->qps,
+                            o->send_depth, strerror(-error));
+    return 0;
+}
+
+int vb_perf_end_open(struct vb_perf_end *end, struct vb_nic *nic,
+                     const struct vb_perf_end_opts *opts, char *why)
+{
+    *end = (struct vb_perf_end){.nic = nic, .opts = *opts};
+    if (open_memory(end, why) < 0 || open_queues(end, why) < 0) {
+        vb_perf_end_close(end);
+        return -1;
+    }
+    return 0;
+}
+
+void vb_perf_end_close(struct vb_perf_end *end)
+{
+    for (uint32_t i = 0; i < VB_PERF_QPS_MAX; i++) {
+        if (end->qp[i] != NULL)
+            vb_qp_destroy(end->qp[i]);
+    }
+    if (end->send_cq != NULL)
+        vb_cq_destroy(end->send_cq);
+    if (end->recv_cq != NULL)
+        vb_cq_destroy(end->recv_cq);
+    if (end->mr != NULL)
+        vb_mr_dereg(end->mr);
+    if (end->pd != NULL)
+        vb_pd_free(end->pd);
+    if (end->mem != NULL)
+        munmap(end->mem, end->opts.mem_bytes);
+    *end = (struct vb_perf_end){0};
+}
+
+void vb_perf_end_describe(const struct vb_perf_end *end, struct vb_control_msg *msg)
+{
+    uint8_t gid[16];
+    vb_nic_gid(end->nic, gid);
+    vb_control_put_bytes(msg, gid, sizeof gid);
+    vb_control_put(msg, (uint64_t)(uintptr_t)end->mem);
+    vb_control_put(msg, vb_mr_key(end->mr));
+    for (uint32_t i = 0; i < end->opts.qps; i++) {
+        vb_control_put(msg, vb_qp_num(end->qp[i]));
+        vb_control_put(msg, end->psn[i]);
+    }
+}
+
+int vb_perf_end_connect(struct vb_perf_end *end, struct vb_control_msg *msg, char *why)
+{
+    struct vb_qp_peer peer = {
+        .mtu = end->opts.mtu,
+        .rights = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ,
+        .reads = (uint8_t)end->opts.reads,
+        .timeout = end->opts.timeout,
+    };
+    vb_control_get_bytes(msg, peer.gid, sizeof peer.gid);
+    end->peer_addr = vb_control_get(msg);
+    end->peer_key = (uint32_t)vb_control_get(msg);
+    for (uint32_t i = 0; i < end->opts.qps; i++) {
+        peer.qpn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
+        peer.psn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
+        peer.our_psn = end->psn[i];
+        if (msg->bad)
+            return vb_perf_fail(why, "the other side's description is too short");
+        int error = vb_qp_connect(end->qp[i], &peer);
+        if (error)
+            return vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error));
+    }
+    return 0;
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Patterns, stamps and the layout of memory.
+#include "cli/perf_pattern.h"
+
+#include "base/bytes.h"
+#include "base/prng.h"
+
+enum {
+    LINE = 64,
+    SLOTS_MIN = 2,
+    SLOTS_MAX = 16,
+    SLOT_BUDGET = 16 << 20, // bytes of slots per queue pair, while SLOTS_MIN allows
+    WINDOW_MIN = 4096,
+    READ_WINDOW_MIN = 65536,
+    WORD = 8,
+};
+
+static uint32_t at_least(uint32_t value, uint32_t least)
+{
+    return value < least ? least : value;
+}
+
+struct vb_perf_layout vb_perf_layout_of(const struct vb_perf_plan *plan)
+{
+    struct vb_perf_layout l = {.stride = (plan->size + LINE - 1) / LINE * LINE};
+    uint32_t slots = SLOT_BUDGET / at_least(l.stride, 1);
+    l.slots = at_least(slots < SLOTS_MAX ? slots : SLOTS_MAX, SLOTS_MIN);
+    // Operations cycle through it; reads need room to come from different places.
+    l.window = plan->op == VB_PERF_READ ? at_least(2 * l.stride, READ_WINDOW_MIN)
+                                        : at_least(l.stride, WINDOW_MIN);
+    l.total = l.window + (size_t)plan->qps * l.slots * l.stride;
+    return l;
+}
+
+size_t vb_perf_slot(const struct vb_perf_layout *l, uint32_t qp, uint64_t v)
+{
+    return l->window + ((size_t)qp * l->slots + (v - 1) % l->slots) * l->stride;
+}
+
+uint32_t vb_perf_read_offset(const struct vb_perf_layout *l, uint64_t v)
+{
+    uint32_t places = (l->window - l->stride) / LINE + 1;
+    return (uint32_t)(v * 13 % places) * LINE;
+}
+
+static uint64_t word_of(uint64_t seed, uint64_t index)
+{
+    struct vb_prng prng = {.state = seed + index * 0x9e3779b97f4a7c15u};
+    return vb_prng_next(&prng);
+}
+
+void vb_pattern_fill(void *bytes, size_t len, uint64_t seed, uint64_t offset)
+{
+    uint8_t *at = bytes;
+    for (uint64_t index = offset / WORD; len > 0; index++) {
+        uint64_t word = word_of(seed, index);
+        size_t n = len < WORD ? len : WORD;
+        memcpy(at, &word, n);
+        at += n;
+        len -= n;
+    }
+}
+
+bool vb_pattern_matches(const void *bytes, size_t len, uint64_t seed, uint64_t offset)
+{
+    const uint8_t *at = bytes;
+    for (uint64_t index = offset / WORD; len > 0; index++) {
+        uint64_t word = word_of(seed, index);
+        size_t n = len < WORD ? len : WORD;
+        if (memcmp(at, &word, n) != 0)
+            return false;
+        at += n;
+        len -= n;
+    }
+    return true;
+}
+
+static uint64_t stamp_seed(const struct vb_perf_plan *plan, uint32_t qp, uint64_t v)
+{
+    return word_of(plan->seed ^ (uint64_t)qp << 48, v);
+}
+
+// The last bytes of a stamp, eight of them if there are as many. Fewer count the rounds through the
+// slots, and are never zero.
+static uint32_t make_tail(const struct vb_perf_plan *plan, uint32_t qp, uint64_t v,
+                          uint8_t tail[WORD])
+{
+    uint64_t value = stamp_seed(plan, qp, v) | 1;
+    uint32_t len = WORD;
+    if (plan->size < WORD) {
+        struct vb_perf_layout l = vb_perf_layout_of(plan);
+        uint64_t limit = (1ull << (8 * plan->size)) - 1;
+        value = (v - 1) / l.slots % limit + 1;
+        len = plan->size;
+    }
+    value = htole64(value);
+    memcpy(tail, &value, WORD);
+    return len;
+}
+
+void vb_stamp_write(void *slot, const struct vb_perf_plan *plan, uint32_t qp, uint64_t v)
+{
+    uint8_t tail[WORD];
+    uint32_t len = make_tail(plan, qp, v, tail);
+    vb_pattern_fill(slot, plan->size - len, stamp_seed(plan, qp, v), 0);
+    memcpy((uint8_t *)slot + plan->size - len, tail, len);
+}
+
+bool vb_stamp_arrived(const void *slot, const struct vb_perf_plan *plan, uint32_t qp, uint64_t v)
+{
+    uint8_t tail[WORD];
+    uint32_t len = make_tail(plan, qp, v, tail);
+    return memcmp((const uint8_t *)slot + plan->size - len, tail, len) == 0;
+}
+
+bool vb_stamp_matches(const void *slot, const struct vb_perf_plan *plan, uint32_t qp, uint64_t v)
+{
+    return vb_stamp_arrived(slot, plan, qp, v) &&
+           vb_pattern_matches(slot, plan->size - (plan->size < WORD ? plan->size : WORD),
+                              stamp_seed(plan, qp, v), 0);
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's hot loops. No allocation, and no system call but the NIC's own and a rare look at
+// the clock and the control channel.
+#include "cli/perf_run.h"
+
+#include "port/clock.h"
+
+#include <sched.h>
+#include <string.h>
+
+enum {
+    LOOK_EVERY = 16,         // turns between looks at the clock
+    IDLE_LOOK_EVERY = 16384, // fruitless polls between looks at the control channel
+    SIGNAL_MAX = 32,
+    LANE_SHIFT = 48, // of a work request's identifier; below it the operation's number
+};
+
+#define VERIFIED_BIT (1ull << 47)
+#define STUCK_NS     10000000000ull
+#define CONTROL_NS   100000000ull
+
+void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
+                      const struct vb_perf_plan *plan)
+{
+    static const enum vb_wr_opcode opcodes[] = {
+        [VB_PERF_READ] = VB_WR_READ, [VB_PERF_WRITE] = VB_WR_WRITE, [VB_PERF_SEND] = VB_WR_SEND};
+    memset(run, 0, sizeof *run);
+    run->end = end;
+    run->plan = plan;
+    run->layout = vb_perf_layout_of(plan);
+    run->signal_every = plan->depth / 4 < SIGNAL_MAX ? plan->depth / 4 : SIGNAL_MAX;
+    if (run->signal_every == 0)
+        run->signal_every = 1;
+    for (uint32_t i = 0; i < VB_PERF_BATCH; i++) {
+        run->sge[i].len = plan->size;
+        run->sge[i].lkey = vb_mr_key(end->mr);
+        run->wr[i] = (struct vb_send_wr){
+            .sge = &run->sge[i], .num_sge = 1, .opcode = opcodes[plan->op], .rkey = end->peer_key};
+    }
+    for (uint32_t q = 0; q < plan->qps; q++)
+        run->lane[q].next_verify = VB_PERF_VERIFY_EVERY - 1;
+}
+
+uint64_t vb_perf_run_verifies(const struct vb_perf_run *run)
+{
+    uint64_t total = 0;
+    for (uint32_t q = 0; q < run->plan->qps; q++)
+        total += run->lane[q].verifies;
+    return total;
+}
+
+static uint32_t next_offset(const struct vb_perf_layout *l, uint32_t offset)
+{
+    offset += l->stride;
+    return offset + l->stride <= l->window ? offset : 0;
+}
+
+// The slot of a READ must not hold the right bytes before it is done.
+static void poison(uint8_t *slot, const struct vb_perf_run *run, uint64_t v)
+{
+    vb_pattern_fill(slot, run->plan->size, run->plan->seed, vb_perf_read_offset(&run->layout, v));
+    for (uint32_t i = 0; i < run->plan->size; i++)
+        slot[i] ^= 0xff;
+}
+
+static void fill_verified(struct vb_perf_run *run, uint32_t q, uint32_t i)
+{
+    struct vb_perf_lane *lane = &run->lane[q];
+    uint64_t v = ++lane->verifies;
+    size_t slot = vb_perf_slot(&run->layout, q, v);
+    uint8_t *bytes = run->end->mem + slot;
+    lane->next_verify += VB_PERF_VERIFY_EVERY;
+    run->sge[i].addr = (uint64_t)(uintptr_t)bytes;
+    if (run->plan->op == VB_PERF_READ) {
+        poison(bytes, run, v);
+        run->wr[i].raddr = run->end->peer_addr + vb_perf_read_offset(&run->layout, v);
+    } else {
+        vb_stamp_write(bytes, run->plan, q, v);
+        run->wr[i].raddr = run->end->peer_addr + slot;
+    }
+    run->wr[i].wr_id |= VERIFIED_BIT;
+}
+
+// Writes the next operation of lane q as work request i of the batch.
+static void fill(struct vb_perf_run *run, uint32_t q, uint32_t i, bool signal)
+{
+    struct vb_perf_lane *lane = &run->lane[q];
+    struct vb_send_wr *wr = &run->wr[i];
+    uint64_t n = lane->posted++;
+    wr->wr_id = (uint64_t)q << LANE_SHIFT | n;
+    if (n == lane->next_verify) {
+        fill_verified(run, q, i);
+        signal = true;
+    } else {
+        run->sge[i].addr = (uint64_t)(uintptr_t)run->end->mem + lane->local_offset;
+        wr->raddr = run->end->peer_addr + lane->remote_offset;
+        lane->local_offset = next_offset(&run->layout, lane->local_offset);
+        lane->remote_offset = next_offset(&run->layout, lane->remote_offset);
+    }
+    wr->flags = signal ? VB_WR_SIGNALED : 0;
+    if (signal)
+        lane->signaled = n + 1;
+}
+
+static int post(struct vb_perf_run *run, uint32_t q, uint32_t n)
+{
+    int posted = vb_post_send(run->end->qp[q], run->wr, n);
+    if (posted != (int)n)
+        return vb_perf_fail(run->why, "queue pair %u took %d of %u work requests", q, posted, n);
+    return 0;
+}
+
+static int check_read(struct vb_perf_run *run, uint32_t q, uint64_t n)
+{
+    uint64_t v = (n + 1) / VB_PERF_VERIFY_EVERY;
+    const uint8_t *slot = run->end->mem + vb_perf_slot(&run->layout, q, v);
+    if (!vb_pattern_matches(slot, run->plan->size, run->plan->seed,
+                            vb_perf_read_offset(&run->layout, v)))
+        return vb_perf_fail(run->why,
+                            "wrong bytes: read %llu of queue pair %u differs from the "
+                            "target's memory",
+                            (unsigned long long)n, q);
+    run->verified++;
+    return 0;
+}
+
+static int complete(struct vb_perf_run *run, const struct vb_wc *wc)
+{
+    uint32_t q = (uint32_t)(wc->wr_id >> LANE_SHIFT);
+    uint64_t n = wc->wr_id & (VERIFIED_BIT - 1);
+    if (wc->status != VB_WC_OK)
+        return vb_perf_fail(run->why, "%s %llu of queue pair %u failed: %s",
+                            vb_perf_op_name(run->plan->op), (unsigned long long)n, q,
+                            vb_wc_status_text(wc->status));
+    run->lane[q].done = n + 1;
+    if (wc->wr_id & VERIFIED_BIT && run->plan->op == VB_PERF_READ)
+        return check_read(run, q, n);
+    return 0;
+}
+
+static int look_at_control(struct vb_perf_run *run)
+{
+    if (vb_control_ready(run->control))
+        return vb_perf_fail(run->why, "the other side went away");
+    return 0;
+}
+
+// Polls until one completion has come.
+static int await_one(struct vb_perf_run *run, struct vb_wc *wc)
+{
+    uint64_t give_up = 0;
+    for (uint32_t idle = 1; vb_poll_cq(run->end->send_cq, wc, 1) == 0; idle++) {
+        if (run->yield)
+            sched_yield();
+        if (idle % IDLE_LOOK_EVERY)
+            continue;
+        if (look_at_control(run) < 0)
+            return -1;
+        uint64_t now = vb_clock_ns();
+        if (give_up == 0)
+            give_up = now + STUCK_NS;
+        else if (now > give_up)
+            return vb_perf_fail(run->why, "no completion in 10 s");
+    }
+    return 0;
+}
+
+int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *budget,
+                        struct vb_hist *hist)
+{
+    struct vb_perf_lane *lane = &run->lane[0];
+    uint64_t begin = vb_clock_ns();
+    bool verified = false;
+    for (uint64_t n = 0; n < budget->ops && begin < budget->end_ns; n++) {
+        struct vb_wc wc;
+        bool verify = lane->posted == lane->next_verify;
+        fill(run, 0, 0, true);
+        if (verify || verified)
+            begin = vb_clock_ns(); // making and comparing patterns is not the NIC's time
+        if (post(run, 0, 1) < 0 || await_one(run, &wc) < 0)
+            return -1;
+        uint64_t end = vb_clock_ns();
+        vb_hist_record(hist, end - begin);
+        begin = end;
+        if (complete(run, &wc) < 0)
+            return -1;
+        verified = verify;
+    }
+    return 0;
+}
+
+// Brings lane q to as many operations in flight as the plan says. When the phase ends, makes sure
+// that the last one reports.
+static int post_lane(struct vb_perf_run *run, uint32_t q, bool ending)
+{
+    struct vb_perf_lane *lane = &run->lane[q];
+    uint64_t credit = run->plan->depth - (lane->posted - lane->done);
+    if (ending) {
+        if (lane->signaled == lane->posted || credit == 0)
+            return 0;
+        fill(run, q, 0, true);
+        return post(run, q, 1);
+    }
+    while (credit > 0 && run->ops_left > 0) {
+        uint64_t most = credit < run->ops_left ? credit : run->ops_left;
+        uint32_t n = most < VB_PERF_BATCH ? (uint32_t)most : VB_PERF_BATCH;
+        for (uint32_t i = 0; i < n; i++)
+            fill(run, q, i, (lane->posted + 1) % run->signal_every == 0);
+        if (post(run, q, n) < 0)
+            return -1;
+        credit -= n;
+        run->ops_left -= n;
+    }
+    return 0;
+}
+
+// Posts on all lanes; *busy tells whether anything is in flight.
+static int post_all(struct vb_perf_run *run, bool ending, bool *busy)
+{
+    *busy = false;
+    for (uint32_t q = 0; q < run->plan->qps; q++) {
+        if (post_lane(run, q, ending) < 0)
+            return -1;
+        *busy |= run->lane[q].posted != run->lane[q].done;
+    }
+    return 0;
+}
+
+static uint64_t total_done(const struct vb_perf_run *run)
+{
+    uint64_t total = 0;
+    for (uint32_t q = 0; q < run->plan->qps; q++)
+        total += run->lane[q].done;
+    return total;
+}
+
+// What the rate loop looks at once in a while.
+struct watch {
+    uint64_t begin_ns, now_ns;
+    uint64_t moved_ns;   // when a completion was last seen
+    uint64_t control_ns; // when the control channel was last looked at
+    uint64_t ops;
+};
+
+static int look(struct vb_perf_run *run, struct watch *w, const struct vb_perf_budget *budget,
+                bool moved)
+{
+    w->now_ns = vb_clock_ns();
+    if (moved)
+        w->moved_ns = w->now_ns;
+    else if (w->now_ns - w->moved_ns > STUCK_NS)
+        return vb_perf_fail(run->why, "no completion in 10 s");
+    if (w->now_ns - w->control_ns < CONTROL_NS)
+        return 0;
+    w->control_ns = w->now_ns;
+    double part = budget->end_ns == UINT64_MAX
+                      ? 1 - (double)run->ops_left / (double)budget->ops
+                      : (double)(w->now_ns - w->begin_ns) / (double)(budget->end_ns - w->begin_ns);
+    vb_progress_show(run->progress, w->now_ns, part);
+    return look_at_control(run);
+}
+
+int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budget, uint64_t *ops,
+                     uint64_t *ns)
+{
+    struct vb_wc wc[VB_PERF_BATCH];
+    struct watch w = {.ops = total_done(run)};
+    bool busy, ending = false, moved = false;
+    w.begin_ns = w.now_ns = w.moved_ns = w.control_ns = vb_clock_ns();
+    run->ops_left = budget->ops;
+    for (uint64_t turn = 1;; turn++) {
+        ending |= run->ops_left == 0 || w.now_ns >= budget->end_ns;
+        if (post_all(run, ending, &busy) < 0)
+            return -1;
+        if (!busy && ending)
+            break;
+        int n = vb_poll_cq(run->end->send_cq, wc, VB_PERF_BATCH);
+        for (int i = 0; i < n; i++) {
+            if (complete(run, &wc[i]) < 0)
+                return -1;
+        }
+        moved |= n > 0;
+        if (n == 0 && run->yield)
+            sched_yield();
+        if (turn % LOOK_EVERY == 0) {
+            if (look(run, &w, budget, moved) < 0)
+                return -1;
+            moved = false;
+        }
+    }
+    *ns = vb_clock_ns() - w.begin_ns;
+    *ops = total_done(run) - w.ops;
+    return 0;
+}

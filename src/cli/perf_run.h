@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's hot loops: one operation at a time for latency, many in flight for rate.
+#ifndef VB_CLI_PERF_RUN_H
+#define VB_CLI_PERF_RUN_H
+
+#include "base/hist.h"
+#include "cli/perf_end.h"
+#include "cli/perf_pattern.h"
+#include "cli/perf_raw.h"
+#include "cli/progress.h"
+
+enum {
+    VB_PERF_BATCH = 64
+}; // work requests posted, and completions polled, at once
+
+// A queue pair as the client drives it.
+struct vb_perf_lane {
+    uint64_t posted, done;  // operations
+    uint64_t signaled;      // operations up to the last one that will report
+    uint64_t next_verify;   // the operation to be verified next
+    uint64_t verifies;      // verified operations posted
+    uint32_t local_offset;  // in the window, of the next operation
+    uint32_t remote_offset; // likewise, at the target
+};
+
+struct vb_perf_run {
+    struct vb_perf_end *end;
+    const struct vb_perf_plan *plan;
+    struct vb_perf_layout layout;
+    int control; // looked at now and then: the server may have gone
+    bool yield;
+    char *why; // VB_PERF_WHY bytes
+    struct vb_progress *progress;
+    uint32_t signal_every;
+    uint64_t ops_left; // of the phase that runs
+    uint64_t verified; // READs compared
+    struct vb_perf_lane lane[VB_PERF_QPS_MAX];
+    struct vb_send_wr wr[VB_PERF_BATCH];
+    struct vb_sge sge[VB_PERF_BATCH];
+};
+
+// The end must be connected and, with the plan, outlive the run.
+void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
+                      const struct vb_perf_plan *plan);
+// Operations one by one on the first queue pair, each timed from post to completion. -1: see
+// run->why.
+int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *budget,
+                        struct vb_hist *hist);
+// As many in flight as the plan says, until the budget is used up and all are done.
+int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budget, uint64_t *ops,
+                     uint64_t *ns);
+uint64_t vb_perf_run_verifies(const struct vb_perf_run *run); // operations that had to be verified
+
+#endif

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// `verbena sim`: seeds through the simulator, and the command that replays one which failed.
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "port/clock.h"
+#include "sim/batch.h"
+#include "sim/scenario.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SEEDS_MAX = 100000000,
+    COVERAGE_SEEDS = 200, // that many must leave no row empty
+};
+
+struct sim_fields {
+    uint32_t seed, seeds, start, ops, nics, jobs;
+    bool trace, coverage, require_coverage, json;
+    bool one; // --seed was given
+};
+
+#define FIELD(name) offsetof(struct sim_fields, name)
+
+enum {
+    OPTION_SEED, // the rest is only looked up by its field
+};
+
+static const struct vb_option options[] = {
+    [OPTION_SEED] = {"seed", NULL, VB_OPTION_NUMBER, NULL, "N",
+                     "run this one seed and print its digest", FIELD(seed), 0, UINT32_MAX},
+    {"seeds", NULL, VB_OPTION_NUMBER, "100", "N", "how many seeds", FIELD(seeds), 1, SEEDS_MAX},
+    {"start", NULL, VB_OPTION_NUMBER, "1", "N", "the first of them", FIELD(start), 0, UINT32_MAX},
+    {"ops", NULL, VB_OPTION_NUMBER, "5000", "N", "work requests per seed", FIELD(ops), 1, 10000000},
+    {"nics", NULL, VB_OPTION_NUMBER, "0", "N", "NICs, 2 to 8; 0: each seed draws", FIELD(nics), 0,
+     VB_SIM_NICS_MAX},
+    {"jobs", NULL, VB_OPTION_NUMBER, "0", "N", "processes; 0: one per core", FIELD(jobs), 0, 256},
+    {"trace", NULL, VB_OPTION_FLAG, "0", NULL, "print every event (needs --seed)", FIELD(trace), 0,
+     0},
+    {"coverage", NULL, VB_OPTION_FLAG, "0", NULL,
+     "print what was seen; from 200 seeds on an empty row is a failure", FIELD(coverage), 0, 0},
+    {"require-coverage", NULL, VB_OPTION_FLAG, "0", NULL,
+     "an empty row is a failure with any number of seeds", FIELD(require_coverage), 0, 0},
+    {"json", NULL, VB_OPTION_FLAG, "0", NULL, "print one JSON object", FIELD(json), 0, 0},
+};
+
+static const struct vb_option_table table = {"verbena sim", options,
+                                             sizeof options / sizeof *options};
+
+static void print_help(void)
+{
+    fputs(
+        "Usage: verbena sim [options]\n"
+        "\n"
+        "Runs 2 to 8 NICs and their hosts in virtual time. A seed draws the network's faults, the\n"
+        "schedule and the work; a reference model checks every step; then the network heals and\n"
+        "all work must end. A seed that fails is printed with the command that replays it.\n"
+        "\n",
+        stdout);
+    vb_options_help(&table, stdout);
+    fputs("\nExit status: 0 nothing was violated, 1 something was, 2 the command line was wrong.\n",
+          stdout);
+}
+
+static double seconds_now(void)
+{
+    return (double)vb_clock_ns() * 1e-9;
+}
+
+// ---- reports
+
+static void print_replay(const struct sim_fields *f, uint64_t seed, FILE *out)
+{
+    fprintf(out, "verbena sim --seed %" PRIu64, seed);
+    if (f->ops != VB_SIM_OPS_DEFAULT)
+        fprintf(out, " --ops %u", f->ops);
+    if (f->nics)
+        fprintf(out, " --nics %u", f->nics);
+}
+
+static void print_violation(const struct sim_fields *f, const struct vb_sim_result *r)
+{
+    printf("seed %" PRIu64 ": VIOLATION at event %" PRIu64 ", %" PRIu64 " ns\n  %s\nreplay: ",
+           r->seed, r->events, r->time_ns, r->text);
+    print_replay(f, r->seed, stdout);
+    printf("\n  (with --trace it prints every event)\n");
+}
+
+static void print_json_text(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_json_violation(const struct sim_fields *f, const struct vb_sim_result *r)
+{
+    if (!r->violated) {
+        printf("null");
+        return;
+    }
+    printf("{\"seed\": %" PRIu64 ", \"event\": %" PRIu64 ", \"time_ns\": %" PRIu64 ", \"text\": ",
+           r->seed, r->events, r->time_ns);
+    print_json_text(r->text);
+    printf(", \"replay\": \"");
+    print_replay(f, r->seed, stdout);
+    printf("\"}");
+}
+
+static void print_json(const struct sim_fields *f, uint64_t first, uint64_t seeds,
+                       const struct vb_batch_result *r, double seconds)
+{
+    printf("{\"first\": %" PRIu64 ", \"seeds\": %" PRIu64 ", \"done\": %" PRIu64
+           ", \"work_requests\": %" PRIu64 ", \"steps\": %" PRIu64
+           ", \"seconds\": %.3f, \"empty_rows\": %u, \"violation\": ",
+           first, seeds, r->done, r->works, r->events, seconds, vb_cover_zero_rows(&r->cover));
+    print_json_violation(f, &r->worst);
+    if (f->one)
+        printf(", \"digest\": \"%016" PRIx64 "\"", r->worst.digest);
+    printf("}\n");
+}
+
+// ---- one seed
+
+static int run_one(const struct sim_fields *f)
+{
+    const struct vb_sim_opts opts = {
+        .seed = f->seed, .ops = f->ops, .nics = f->nics, .trace = f->trace ? stdout : NULL};
+    struct vb_batch_result r = {.done = 1};
+    struct vb_sim_result one;
+    double begun = seconds_now();
+
+    if (vb_sim_run(&opts, &one, &r.cover) != 0) {
+        fprintf(stderr, "verbena sim: out of memory\n");
+        return 1;
+    }
+    r.events = one.events;
+    r.works = one.works;
+    r.worst = one;
+    if (f->json)
+        print_json(f, f->seed, 1, &r, seconds_now() - begun);
+    else if (one.violated)
+        print_violation(f, &one);
+    else
+        printf("seed %" PRIu64 ": no violation; %u NICs, %" PRIu64 " work requests, %" PRIu64
+               " steps, %.3f ms of virtual time\n",
+               one.seed, one.nics, one.works, one.events, (double)one.time_ns * 1e-6);
+    if (!f->json)
+        printf("digest %016" PRIx64 "\n", one.digest);
+    if (f->coverage && !f->json)
+        vb_cover_print(&r.cover, stdout);
+    bool empty = f->require_coverage && vb_cover_zero_rows(&r.cover) > 0;
+    return one.violated || empty;
+}
+
+// ---- many seeds
+
+struct display {
+    bool on;
+    double begun, shown;
+    uint64_t seeds;
+};
+
+static void show_progress(void *ctx, uint64_t done)
+{
+    struct display *d = ctx;
+    double now = seconds_now(), elapsed = now - d->begun;
+
+    if (!d->on || now - d->shown < 0.2 || done == 0)
+        return;
+    d->shown = now;
+    double rate = (double)done / elapsed;
+    fprintf(stderr, "\r\033[Ksim: %" PRIu64 " of %" PRIu64 " seeds, %.0f/s, %.0f s left", done,
+            d->seeds, rate, (double)(d->seeds - done) / rate);
+    fflush(stderr);
+}
+
+static int judge_coverage(const struct sim_fields *f, const struct vb_batch_result *r)
+{
+    bool required = f->require_coverage || (f->coverage && f->seeds >= COVERAGE_SEEDS);
+    uint32_t empty =
+        f->coverage && !f->json ? vb_cover_print(&r->cover, stdout) : vb_cover_zero_rows(&r->cover);
+
+    if (empty && required)
+        fprintf(stderr, "verbena sim: %u rows of the coverage table are empty\n", empty);
+    return empty && required;
+}
+
+static int run_many(const struct sim_fields *f)
+{
+    struct display d = {.on = isatty(STDERR_FILENO), .begun = seconds_now(), .seeds = f->seeds};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const struct vb_batch_opts opts = {.first = f->start,
+                                       .count = f->seeds,
+                                       .jobs = f->jobs     ? f->jobs
+                                               : cores > 0 ? (uint32_t)cores
+                                                           : 1,
+                                       .ops = f->ops,
+                                       .nics = f->nics,
+                                       .progress = show_progress,
+                                       .ctx = &d};
+    struct vb_batch_result r;
+    int err = vb_batch_run(&opts, &r);
+    double seconds = seconds_now() - d.begun;
+
+    if (d.on)
+        fprintf(stderr, "\r\033[K");
+    if (err) {
+        fprintf(stderr, "verbena sim: %s\n", strerror(-err));
+        return 1;
+    }
+    int uncovered = r.worst.violated ? 0 : judge_coverage(f, &r);
+    if (f->json)
+        print_json(f, f->start, f->seeds, &r, seconds);
+    else if (r.worst.violated)
+        print_violation(f, &r.worst);
+    else
+        printf("%u seeds from %u on without a violation: %.1f million work requests, %.1f million "
+               "steps in %.1f s\n",
+               f->seeds, f->start, (double)r.works * 1e-6, (double)r.events * 1e-6, seconds);
+    return r.worst.violated || uncovered;
+}
+
+int vb_cli_sim(int argc, char **argv)
+{
+    struct sim_fields fields = {0};
+    struct vb_options parsed;
+    int error = vb_options_parse(&table, argc, argv, &fields, &parsed);
+
+    if (error)
+        return error;
+    if (parsed.help) {
+        print_help();
+        return 0;
+    }
+    if (parsed.operands)
+        return vb_usage_error(table.command, "'%s' is not an option; a seed is --seed %s",
+                              parsed.operand[0], parsed.operand[0]);
+    if (fields.nics == 1)
+        return vb_usage_error(table.command, "--nics: '1' is not a number from 2 to %d",
+                              VB_SIM_NICS_MAX);
+    fields.one = parsed.use[OPTION_SEED].text != NULL;
+    if (fields.trace && !fields.one)
+        return vb_usage_error(table.command, "--trace is for one seed: add --seed N");
+    return fields.one ? run_one(&fields) : run_many(&fields);
+}

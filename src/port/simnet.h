@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sim port: hosts on a virtual network in virtual time. One seed draws every loss, delay and
+// corruption, so the same calls give the same frames. It seals and checks the ICRC like a real
+// port.
+#ifndef VB_PORT_SIMNET_H
+#define VB_PORT_SIMNET_H
+
+#include "port/port.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb_simnet;
+
+enum {
+    VB_SIMNET_HOSTS = 16
+};
+
+// One direction between two hosts (or a host and itself).
+struct vb_simnet_link {
+    uint32_t loss_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm;
+    uint64_t delay_ns;     // of every frame
+    uint64_t jitter_ns;    // up to this much more; frames keep their order
+    uint64_t reorder_ns;   // up to this much more for some frames, which others then overtake
+    uint32_t bytes_per_us; // 0: no limit
+    uint32_t queue_bytes;  // waiting behind that limit; frames past it are dropped
+};
+
+struct vb_simnet_host {
+    struct vb_ip ip;
+    uint16_t src_port;
+    bool random_ids;    // an IPv4 identification per packet instead of the index in its burst
+    uint32_t merge_ppm; // receive side: how often the burst index is known, as with GRO
+    uint32_t batch_max; // frames per receive, 1 to VB_PORT_RX_BATCH
+    uint32_t stall_ppm; // how often a send takes only some of the frames
+};
+
+struct vb_simnet_stats {
+    uint64_t sent, delivered;
+    uint64_t lost, duplicated, reordered, corrupted, tail_dropped, cut, unroutable, injected;
+    uint64_t false_passes; // corrupted frames that the 16 bits left after solving did not catch
+};
+
+// NULL: no memory.
+struct vb_simnet *vb_simnet_create(uint64_t seed);
+void vb_simnet_destroy(struct vb_simnet *net); // closes the hosts' ports too
+
+// Adds a host; *port is its end of the network. -ENOSPC: too many hosts; -EEXIST: the address is
+// taken; -EINVAL; -ENOMEM.
+int vb_simnet_attach(struct vb_simnet *net, const struct vb_simnet_host *host,
+                     struct vb_port **port);
+// Shapes the link between hosts by their order of attachment.
+void vb_simnet_shape(struct vb_simnet *net, uint32_t from, uint32_t to,
+                     const struct vb_simnet_link *link);
+// Drops everything sent on the link before `until_ns`.
+void vb_simnet_cut(struct vb_simnet *net, uint32_t from, uint32_t to, uint64_t until_ns);
+// No faults from now on: delays and bandwidth stay, frames under way arrive.
+void vb_simnet_heal(struct vb_simnet *net);
+
+// A frame of `len` bytes (room for the ICRC included) as if `src` had sent it; it arrives at once.
+// -ENOENT: no host has the address `dst`; -EINVAL: too short or too long.
+int vb_simnet_inject(struct vb_simnet *net, const struct vb_ip *src, const struct vb_ip *dst,
+                     uint16_t src_port, const uint8_t *frame, uint32_t len);
+
+// Moves the clock and hands frames that are due to their hosts' inboxes.
+void vb_simnet_advance(struct vb_simnet *net, uint64_t now_ns);
+uint64_t vb_simnet_next(const struct vb_simnet *net); // time of the next arrival; UINT64_MAX: none
+uint32_t vb_simnet_waiting(const struct vb_simnet *net, uint32_t host); // frames in an inbox
+uint64_t vb_simnet_in_flight(const struct vb_simnet *net);              // not yet in an inbox
+const struct vb_simnet_stats *vb_simnet_stats(const struct vb_simnet *net);
+
+#endif

@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input gets one clear line and exit status 2; help and values can be asked for."""
+
+import unittest
+
+from command import main, run
+
+
+class Usage(unittest.TestCase):
+    def refused(self, words, *expected, **variables):
+        done = run(*words, **variables)
+        self.assertEqual(done.returncode, 2, done)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for text in expected:
+            self.assertIn(text, done.stderr)
+
+    def test_unknown_words(self):
+        self.refused(["fly"], "'fly'", "demo, perf and sim")
+        self.refused(["perf"], "read, write, send, raw")
+        self.refused(["perf", "fly"], "'fly'", "read, write, send, raw")
+        self.refused(["perf", "read", "--fly"], "--fly", "--help")
+        self.refused(["perf", "read", "127.0.0.1", "more"], "'more'")
+        self.refused(["perf", "read", "--size"], "--size needs a value")
+        self.refused(["demo", "fast"], "'fast'")
+
+    def test_values_out_of_range(self):
+        for words, right in (
+                (("--size", "0"), "64,4K,1M"), (("--size", "12Q"), "64,4K,1M"),
+                (("--size", "64,"), "64,4K,1M"), (("--size=1G",), "256M"),
+                (("--size", "-1"), "'-1'"), (("--size", "99999999999999999999"), "--size"),
+                (("--depth", "0"), "1 to 4096"), (("--depth", "4097"), "1 to 4096"),
+                (("--depth", "12x"), "'12x'"), (("--qps", "65"), "1 to 64"),
+                (("--seconds", "0"), "seconds"), (("--seconds", "nan"), "'nan'"),
+                (("--iters", "-5"), "'-5'"), (("--mtu", "1000"), "256, 512, 1024"),
+                (("--reads", "17"), "1 to 16"), (("--drop", "60%"), "at most 50%"),
+                (("--drop", "x"), "per million"), (("--port", "shm"), "udp"),
+                (("--local", "nowhere"), "127.0.0.1"), (("--local", "192.0.2.1"), "two addresses"),
+                (("--listen",), "--listen"), (("--control", "70000"), "65535"),
+                (("--depth", "2000", "--size", "64M"), "below 1000")):
+            with self.subTest(words):
+                self.refused(["perf", "read", *words], right)
+        self.refused(["perf", "raw", "--size", "128K"], "65000")
+
+    def test_the_environment_is_judged_too(self):
+        self.refused(["perf", "read"], "VERBENA_SIZE", "'big'", VERBENA_SIZE="big")
+        self.refused(["perf", "read"], "VERBENA_JSON", VERBENA_JSON="perhaps")
+
+    def test_help_and_version(self):
+        for words in (["--help"], ["perf", "--help"], ["demo", "--help"]):
+            done = run(*words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("Usage: verbena", done.stdout)
+        self.assertRegex(run("--version").stdout, r"^verbena \d+\.\d+\.\d+\n$")
+        self.assertEqual(run().returncode, 2)
+
+    def test_effective_values_and_their_origin(self):
+        done = run("perf", "read", "--depth=7", "--print-config", VERBENA_SIZE="4K")
+        rows = {line.split()[0]: line.split()[1:3] for line in done.stdout.splitlines()}
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(rows["depth"], ["7", "option"])
+        self.assertEqual(rows["size"], ["4K", "environment"])
+        self.assertEqual(rows["qps"], ["1", "default"])
+        # An option wins over the environment.
+        done = run("perf", "--size", "8", "--print-config", VERBENA_SIZE="4K")
+        self.assertRegex(done.stdout, r"(?m)^size +8 +option ")
+
+
+if __name__ == "__main__":
+    main()
