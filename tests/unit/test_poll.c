@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// vb_pu_poll() makes the steps of vb_pu_step() without their records: the same work must put the
+// same bytes on the wire and into the completion queues.
+#include "forge.h"
+
+#include "base/prng.h"
+#include "base/serial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    TURNS = 200,
+    LOG_BYTES = 8 << 20
+};
+
+struct log {
+    uint8_t *bytes;
+    size_t used;
+};
+
+static void keep(struct log *log, const void *bytes, size_t len)
+{
+    assert_true(log->used + len <= LOG_BYTES);
+    memcpy(log->bytes + log->used, bytes, len);
+    log->used += len;
+}
+
+static void run(struct forge *f, bool by_steps)
+{
+    vb_pu_feed(f->pu, f->feed, f->feed_count);
+    if (by_steps)
+        while (vb_pu_step(f->pu, f->now_ns).kind != VB_STEP_NONE)
+            ;
+    else
+        vb_pu_poll(f->pu, f->now_ns);
+    for (uint32_t i = 0; i < f->feed_count; i++)
+        free((void *)(uintptr_t)f->feed[i].data);
+    f->feed_count = 0;
+}
+
+// Runs until quiet, though the transmit queue may fill on the way.
+static void drain(struct forge *f, bool by_steps, struct log *log)
+{
+    bool again;
+    do {
+        run(f, by_steps);
+        struct vb_txq *q = vb_pu_txq(f->pu);
+        again = vb_pu_wants_tx(f->pu);
+        keep(log, q->arena, q->used);
+        q->taken = q->count;
+        vb_pu_tx_release(f->pu);
+    } while (again);
+    struct vb_cqe cqe[2];
+    memcpy(&cqe[0], f->send_cq.ring, sizeof cqe[0]);
+    memcpy(&cqe[1], f->recv_cq.ring, sizeof cqe[1]);
+    keep(log, cqe, sizeof cqe);
+}
+
+static struct vb_driver_qp *find(void *ctx, uint32_t qpn)
+{
+    (void)qpn;
+    return &((struct forge *)ctx)->qp;
+}
+
+static void take_completions(struct forge *f, struct log *log)
+{
+    struct vb_wc wc[64];
+    int n;
+    while ((n = vb_driver_poll(&f->send_cq, find, f, wc, 64)) > 0)
+        for (int i = 0; i < n; i++)
+            keep(log, &wc[i].wr_id, sizeof wc[i].wr_id);
+    while ((n = vb_driver_poll(&f->recv_cq, find, f, wc, 64)) > 0)
+        for (int i = 0; i < n; i++)
+            keep(log, &wc[i].wr_id, sizeof wc[i].wr_id);
+}
+
+// What the peer sends in one turn: requests in sequence, ahead and old, and acknowledgements.
+static void forge_turn(struct forge *f, struct vb_prng *r)
+{
+    static const enum vb_opcode requests[] = {VB_RC_WRITE_ONLY, VB_RC_READ_REQUEST,
+                                              VB_RC_SEND_ONLY};
+    uint32_t next = f->ctx->resp.epsn;
+    for (uint64_t n = vb_prng_below(r, 8); n > 0; n--) {
+        enum vb_opcode opcode = requests[vb_prng_below(r, 3)];
+        uint32_t psn = next++ & VB_PSN_MASK;
+        if (vb_prng_chance(r, 200000))
+            psn = (psn + (uint32_t)vb_prng_range(r, 0, 2) - 1) & VB_PSN_MASK;
+        struct vb_packet pkt = forge_reth(f, opcode, psn, 0, 100);
+        uint8_t payload[100] = {1};
+        pkt.ack_request = true;
+        if (opcode != VB_RC_READ_REQUEST) {
+            pkt.payload = payload;
+            pkt.payload_len = sizeof payload;
+        }
+        forge_queue(f, &pkt);
+    }
+    if (f->ctx->req.una_psn != f->ctx->req.max_psn && vb_prng_chance(r, 800000)) {
+        struct vb_packet ack = forge_packet(f, VB_RC_ACK, f->ctx->req.una_psn);
+        ack.syndrome = vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID);
+        forge_queue(f, &ack);
+    }
+}
+
+static void script(bool by_steps, uint64_t seed, struct log *log)
+{
+    struct vb_prng r = {seed};
+    struct forge_opts o = forge_defaults();
+    o.window_bytes = 16384;
+    struct forge *f = forge_open(&o);
+    vb_pu_observe(f->pu, NULL, NULL); // with an observer, vb_pu_poll() would call vb_pu_step()
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+        static const enum vb_wr_opcode ops[] = {VB_WR_SEND, VB_WR_WRITE, VB_WR_NOP};
+        for (uint64_t n = vb_prng_below(&r, 4); n > 0; n--) {
+            enum vb_wr_opcode op = ops[vb_prng_below(&r, 3)];
+            struct vb_sge sge = {forge_addr(f, 0), (uint32_t)vb_prng_below(&r, 5000), f->key};
+            struct vb_send_wr wr = {.wr_id = turn,
+                                    .sge = &sge,
+                                    .num_sge = op != VB_WR_NOP,
+                                    .opcode = op,
+                                    .flags = VB_WR_SIGNALED,
+                                    .raddr = 0x1000,
+                                    .rkey = 0x2222};
+            vb_driver_post_send(&f->qp, &wr, 1);
+        }
+        struct vb_sge into = {forge_addr(f, 8192), 200, f->key};
+        struct vb_recv_wr recv = {.wr_id = 1000 + turn, .sge = &into, .num_sge = 1};
+        vb_driver_post_recv(&f->qp, &recv, 1);
+        forge_turn(f, &r);
+        f->now_ns += vb_prng_below(&r, 2000000);
+        drain(f, by_steps, log);
+        take_completions(f, log);
+    }
+    forge_close(f);
+}
+
+static void test_poll_does_what_steps_do(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct log one = {malloc(LOG_BYTES), 0}, other = {malloc(LOG_BYTES), 0};
+        script(true, seed, &one);
+        script(false, seed, &other);
+        assert_true(one.used > 10000);
+        assert_int_equal(one.used, other.used);
+        assert_memory_equal(one.bytes, other.bytes, one.used);
+        free(one.bytes);
+        free(other.bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_poll_does_what_steps_do)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
