@@ -39,6 +39,7 @@ static void test_ack_in_order(void **state)
     }
     forge_advance(f, 10 * TIMEOUT_NS);
     assert_int_equal(f->sent_count, 4);
+    assert_int_equal(f->steps[VB_STEP_TIMER], 0);
     forge_close(f);
 }
 
@@ -262,6 +263,22 @@ static void test_sequence_naks_use_up_retries(void **state)
     forge_close(f);
 }
 
+// Going back empties the window, however full it was.
+static void test_full_window_is_repeated(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.window_bytes = 8192;
+    struct forge *f = forge_open(&o);
+    forge_post(f, 1, VB_WR_SEND, 0, 20000);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 8);
+    forge_advance(f, TIMEOUT_NS);
+    assert_int_equal(f->sent_count, 16);
+    assert_int_equal(forge_sent(f, 8)->psn, 100);
+    forge_close(f);
+}
+
 static void test_timeout_zero_waits_for_ever(void **state)
 {
     (void)state;
@@ -322,6 +339,25 @@ static void test_rnr_retries_are_exact(void **state)
         assert_int_equal(forge_counters(f)->retry_rnr_exceeded_err, 1);
         forge_close(f);
     }
+}
+
+static void test_progress_forgives_rnr(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.rnr_retry = 1;
+    struct forge *f = forge_open(&o);
+    for (uint64_t i = 0; i < 4; i++)
+        forge_post(f, i, VB_WR_SEND, 0, 1);
+    forge_run(f);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(forge_nak(f, 100 + i, VB_AETH_RNR, 1), VB_RX_RETRY);
+        forge_advance(f, vb_rnr_timer_ns(1));
+        forge_ack(f, 100 + i);
+        forge_expect_done(f, i, VB_WC_OK);
+    }
+    assert_int_equal(forge_state(f), VB_QPS_RTS);
+    forge_close(f);
 }
 
 static void test_rnr_seven_is_for_ever(void **state)
@@ -396,9 +432,11 @@ int main(void)
         cmocka_unit_test(test_retries_are_exact),
         cmocka_unit_test(test_progress_forgives),
         cmocka_unit_test(test_sequence_naks_use_up_retries),
+        cmocka_unit_test(test_full_window_is_repeated),
         cmocka_unit_test(test_timeout_zero_waits_for_ever),
         cmocka_unit_test(test_rnr_waits_its_time),
         cmocka_unit_test(test_rnr_retries_are_exact),
+        cmocka_unit_test(test_progress_forgives_rnr),
         cmocka_unit_test(test_rnr_seven_is_for_ever),
         cmocka_unit_test(test_ack_during_the_rnr_wait),
         cmocka_unit_test(test_fatal_naks),

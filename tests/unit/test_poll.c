@@ -112,6 +112,7 @@ static void script(bool by_steps, uint64_t seed, struct log *log)
     struct vb_prng r = {seed};
     struct forge_opts o = forge_defaults();
     o.window_bytes = 16384;
+    o.timeout = 8; // 1 ms, so that timers fire
     struct forge *f = forge_open(&o);
     vb_pu_observe(f->pu, NULL, NULL); // with an observer, vb_pu_poll() would call vb_pu_step()
     for (uint64_t turn = 0; turn < TURNS; turn++) {

@@ -265,6 +265,38 @@ static void test_response_of_the_future_goes_back_once(void **state)
     forge_close(f);
 }
 
+static void test_progress_allows_another_gap(void **state)
+{
+    (void)state;
+    struct forge *f = open_reading(4096, 100);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(forge_response(f, VB_RC_READ_RESP_LAST, 103, stored, 1024), VB_RX_GAP);
+        assert_int_equal(f->sent_count, 2 + i);
+        assert_int_equal(forge_sent(f, 1 + i)->psn, 100 + i);
+        forge_response(f, VB_RC_READ_RESP_FIRST, 100 + i, stored, 1024);
+    }
+    forge_close(f);
+}
+
+// Asked for again, a READ takes the place it already had.
+static void test_repeated_reads_stay_within_the_limit(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.reads_out = 2;
+    struct forge *f = forge_open(&o);
+    for (uint64_t i = 0; i < 3; i++)
+        forge_post(f, i, VB_WR_READ, 0, 10);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 2);
+    for (uint32_t i = 1; i < 4; i++) {
+        forge_advance(f, TIMEOUT_NS);
+        assert_int_equal(f->sent_count, 2 + 2 * i);
+        assert_int_equal(forge_sent(f, 2 * i)->psn, 100);
+    }
+    forge_close(f);
+}
+
 static void test_ack_past_a_pending_read_goes_back_once(void **state)
 {
     (void)state;
@@ -412,6 +444,8 @@ int main(void)
         cmocka_unit_test(test_responses_in_order),
         cmocka_unit_test(test_responses_past_and_repeated),
         cmocka_unit_test(test_response_of_the_future_goes_back_once),
+        cmocka_unit_test(test_progress_allows_another_gap),
+        cmocka_unit_test(test_repeated_reads_stay_within_the_limit),
         cmocka_unit_test(test_ack_past_a_pending_read_goes_back_once),
         cmocka_unit_test(test_response_acknowledges_what_was_before),
         cmocka_unit_test(test_bad_responses_are_fatal),
