@@ -114,9 +114,12 @@ static uint32_t turn(struct end *from, struct end *to, struct vb_rx_frame *frame
     return moved;
 }
 
+// Exported and not inlined, so that callgrind finds it by name.
+int exchange(struct end *a, struct end *b, const struct vb_send_wr *wr, uint32_t n);
+
 // Posts a batch, moves frames until both are quiet, takes the completions.
-__attribute__((noipa)) static int exchange(struct end *a, struct end *b,
-                                           const struct vb_send_wr *wr, uint32_t n)
+__attribute__((noinline)) int exchange(struct end *a, struct end *b, const struct vb_send_wr *wr,
+                                       uint32_t n)
 {
     static struct vb_rx_frame frames[VB_TX_FRAMES];
     struct vb_wc wc[BATCH];
