@@ -62,20 +62,23 @@ rm -f "$out"/*.json "$out"/machine.txt
     echo "load before: $(cut -d ' ' -f 1-3 /proc/loadavg)"
 } >"$out/machine.txt"
 
-# TCP on loopback, both ends pinned like verbena's.
+# TCP on loopback, both ends pinned like verbena's. The server listens before the client is asked to
+# connect, and neither can outlive its time.
 tcp()
 {
-    iperf3 -s -1 -p "$port" -A "$second" >/dev/null 2>&1 &
+    timeout $((seconds + 20)) iperf3 -s -1 -p "$port" -A "$second" >/dev/null 2>&1 &
     server=$!
-    tries=50
-    until iperf3 -c 127.0.0.1 -p "$port" -A "$first,$second" -t "$seconds" -J >"$1" 2>/dev/null; do
+    tries=100
+    until ss -Htln "sport = :$port" | grep -q .; do
         tries=$((tries - 1))
         if [ "$tries" -eq 0 ]; then
-            echo "run.sh: iperf3 does not answer on port $port" >&2
+            echo "run.sh: iperf3 does not listen on port $port; BENCH_PORT names another" >&2
             exit 1
         fi
-        sleep 0.1
+        sleep 0.05
     done
+    timeout $((seconds + 20)) iperf3 -c 127.0.0.1 -p "$port" -A "$first,$second" -t "$seconds" \
+        -J >"$1"
     wait "$server" || true
     server=
 }

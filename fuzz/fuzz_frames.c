@@ -127,6 +127,66 @@ static void give_mutant(struct rig *r, struct rig_qp *q)
     rig_frame(r, frame, len, choice & 0x80);
 }
 
+// ---- frames that are exactly right
+
+static uint32_t at_most(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+// The next packet of the message under way, or the first of another.
+static void give_request(struct rig *r, struct rig_qp *q)
+{
+    static const uint8_t payload[VB_MTU_MAX] = {4, 5, 6};
+    static const uint8_t first[] = {VB_RC_SEND_FIRST, VB_RC_SEND_ONLY, VB_RC_WRITE_FIRST,
+                                    VB_RC_WRITE_ONLY, VB_RC_READ_REQUEST};
+    const struct vb_responder *m = &q->ctx->resp;
+    uint8_t choice = rig_u8(r);
+    struct vb_packet p = {.pkey = VB_PKEY_DEFAULT,
+                          .dest_qpn = q->driver.qpn,
+                          .psn = m->epsn,
+                          .ack_request = choice & 0x80,
+                          .payload_len = r->mtu};
+    if (m->message == VB_MESSAGE_SEND) {
+        p.opcode = choice & 1 ? VB_RC_SEND_MIDDLE : VB_RC_SEND_LAST;
+    } else if (m->message == VB_MESSAGE_WRITE) {
+        p.opcode = m->left > r->mtu ? VB_RC_WRITE_MIDDLE : VB_RC_WRITE_LAST;
+        p.payload_len = at_most(m->left, r->mtu);
+    } else {
+        p.opcode = first[choice % sizeof first];
+        p.raddr = rig_addr(r, &p.rkey);
+        p.dma_len = rig_u16(r) % RIG_REGION_BYTES;
+        if (p.opcode == VB_RC_WRITE_ONLY)
+            p.payload_len = p.dma_len = at_most(p.dma_len, r->mtu);
+        if (p.opcode == VB_RC_READ_REQUEST)
+            p.payload_len = 0;
+    }
+    rig_packet(r, &p, payload);
+    rig_run(r);
+}
+
+// The READ response that is waited for, or the acknowledgement of everything.
+static void give_answer(struct rig *r, struct rig_qp *q)
+{
+    static const uint8_t payload[VB_MTU_MAX] = {7, 8, 9};
+    const struct vb_requester *m = &q->ctx->req;
+    const struct vb_wr *wr = m->una_wr;
+    struct vb_packet p = {.opcode = VB_RC_ACK,
+                          .pkey = VB_PKEY_DEFAULT,
+                          .dest_qpn = q->driver.qpn,
+                          .psn = (m->max_psn - 1) & VB_PSN_MASK,
+                          .syndrome = 0x1f};
+    if (q->ctx->state == VB_QPS_RTS && wr && wr != m->unbegun && wr->opcode == VB_WQE_READ) {
+        uint32_t index = (m->una_psn - wr->first_psn) & VB_PSN_MASK;
+        bool ends = index + 1 == wr->psns || (index + 1) % vb_read_segment(q->ctx) == 0;
+        p.psn = m->una_psn;
+        p.opcode = ends ? VB_RC_READ_RESP_LAST : VB_RC_READ_RESP_MIDDLE;
+        p.payload_len = at_most(wr->length - index * r->mtu, r->mtu);
+    }
+    rig_packet(r, &p, payload);
+    rig_run(r);
+}
+
 // ---- the rest of the world
 
 static void change_world(struct rig *r, struct rig_qp *q)
@@ -155,8 +215,11 @@ static void command(struct rig *r)
     case 6: rig_complete(r); break;
     case 7: change_world(r, q); break;
     case 8: give_mutant(r, q); break;
-    case 9:
-    case 10: rig_run(r); break;
+    case 9: rig_run(r); break;
+    case 10: rig_steps(r, rig_u8(r)); break;
+    case 11: give_answer(r, q); break;
+    case 12:
+    case 13: give_request(r, q); break;
     default: give_packet(r, q); break;
     }
 }

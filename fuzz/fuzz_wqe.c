@@ -105,7 +105,7 @@ static void command(struct rig *r)
     case 9: rig_connect(r, q); break;
     case 10:
     case 11: answer(r, q); break;
-    case 12: rig_run(r); break;
+    case 12: choice & 0x40 ? rig_steps(r, rig_u8(r)) : rig_run(r); break;
     case 13: rig_complete(r); break;
     default: ring(r, q); break;
     }

@@ -182,6 +182,7 @@ void rig_close(struct rig *r)
         rig_unregister(r, i);
     rig_require(vb_dev_cq_destroy(r->dev, r->cqn) == 0);
     rig_require(vb_dev_pd_destroy(r->dev, r->pd) == 0);
+    vb_pu_feed(r->pu, NULL, 0);
     rig_require(vb_pu_deadline(r->pu) == UINT64_MAX);
     vb_driver_cq_fini(&r->cq);
     drop_batch(r);
@@ -225,7 +226,7 @@ void rig_connect(struct rig *r, struct rig_qp *q)
 
 void rig_frame(struct rig *r, const uint8_t *bytes, uint32_t len, bool stranger)
 {
-    if (r->batched == RIG_BATCH)
+    if (r->batched == RIG_BATCH || r->fed)
         rig_run(r);
     uint8_t *copy = malloc(len ? len : 1);
     rig_require(copy != NULL);
@@ -285,12 +286,35 @@ static void poll(struct rig *r)
         rig_require(++steps < STEPS_MAX);
 }
 
+static void hand_over(struct rig *r)
+{
+    if (!r->fed)
+        vb_pu_feed(r->pu, r->batch, r->batched);
+    r->fed = true;
+}
+
+static void take_back(struct rig *r)
+{
+    if (vb_pu_frames_left(r->pu) > 0)
+        return;
+    drop_batch(r);
+    r->fed = false;
+}
+
+void rig_steps(struct rig *r, uint32_t steps)
+{
+    hand_over(r);
+    while (steps-- > 0 && vb_pu_step(r->pu, r->now_ns).kind != VB_STEP_NONE)
+        ;
+    take_back(r);
+}
+
 void rig_run(struct rig *r)
 {
     struct vb_txq *q = vb_pu_txq(r->pu);
     bool again;
 
-    vb_pu_feed(r->pu, r->batch, r->batched);
+    hand_over(r);
     do {
         poll(r);
         again = vb_pu_wants_tx(r->pu);
@@ -300,7 +324,7 @@ void rig_run(struct rig *r)
     } while (again);
     rig_require(vb_pu_frames_left(r->pu) == 0);
     rig_require(vb_pu_deadline(r->pu) > r->now_ns);
-    drop_batch(r);
+    take_back(r);
     for (uint32_t i = 0; i < RIG_QPS; i++)
         check_qp(r->qp[i].ctx);
 }

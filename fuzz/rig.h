@@ -49,6 +49,7 @@ struct rig {
     struct vb_ip local, remote;
     struct vb_rx_frame batch[RIG_BATCH];
     uint32_t batched;
+    bool fed;        // the batch is in the device's hands
     bool observed;   // poll by recorded steps
     bool wqe_checks; // as the queue pairs were made
     bool orderly;    // the driver alone writes the rings, so completions must be in order
@@ -88,6 +89,8 @@ void rig_register(struct rig *r, uint32_t region);
 
 // Hands the batch over, polls until idle, sends everything, checks.
 void rig_run(struct rig *r);
+// Makes a few steps and stops there: frames wait on both sides.
+void rig_steps(struct rig *r, uint32_t steps);
 // Takes completions and checks their order.
 void rig_complete(struct rig *r);
 

@@ -222,13 +222,17 @@ static void keep_frame(struct forge *f, const struct vb_txq *q, const struct vb_
     for (const uint8_t *p = s->pkt.payload + s->pkt.payload_len; p < s->bytes + s->len; p++)
         assert_int_equal(*p, 0);
     f->sent_count++;
+    f->kept++;
 }
 
+// Every frame has its step, and no step stands for nothing.
 void forge_keep(struct forge *f)
 {
     struct vb_txq *q = vb_pu_txq(f->pu);
     while (q->taken < q->count)
         keep_frame(f, q, &q->frame[q->taken++]);
+    if (f->pu->observer)
+        assert_int_equal(f->steps[VB_STEP_FRAME_OUT], f->kept);
     vb_pu_tx_release(f->pu);
 }
 

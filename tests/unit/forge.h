@@ -55,6 +55,7 @@ struct forge {
     // what came out
     struct forge_sent sent[FORGE_SENT_MAX];
     uint32_t sent_count;
+    uint32_t kept; // frames, those forgotten included
     uint32_t steps[FORGE_STEP_KINDS];
     enum vb_rx_verdict verdict; // of the last frame
     // what goes in

@@ -141,6 +141,19 @@ static void test_missing_packet_comes_before_the_nak_left(void **state)
     forge_close(f);
 }
 
+// The same when nobody asked: the peer may already wait for an answer to the packet ahead.
+static void test_recovery_is_acknowledged_unasked(void **state)
+{
+    (void)state;
+    struct forge *f = open_at(500);
+    struct vb_packet p = forge_reth(f, VB_RC_WRITE_ONLY, 500, 0, 0);
+    queue_write(f, 501, 0, "b");
+    forge_queue(f, &p);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 1);
+    forge_close(f);
+}
+
 // ---- the past: acknowledged again, not executed
 
 static void test_repeated_writes_are_not_executed(void **state)
@@ -365,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_one_nak_until_recovery),
         cmocka_unit_test(test_nak_acknowledges_what_was_before),
         cmocka_unit_test(test_missing_packet_comes_before_the_nak_left),
+        cmocka_unit_test(test_recovery_is_acknowledged_unasked),
         cmocka_unit_test(test_repeated_writes_are_not_executed),
         cmocka_unit_test(test_repeated_sends_take_no_receive),
         cmocka_unit_test(test_repeats_inside_a_message),

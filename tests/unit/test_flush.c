@@ -200,6 +200,21 @@ static void test_entry_without_a_length(void **state)
     }
 }
 
+static void test_ack_owed_is_dropped(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    struct vb_packet p = forge_reth(f, VB_RC_WRITE_ONLY, 500, 0, 0);
+    p.ack_request = true;
+    forge_queue(f, &p);
+    vb_pu_feed(f->pu, f->feed, 1);
+    assert_int_equal(vb_pu_step(f->pu, f->now_ns).verdict, VB_RX_APPLIED);
+    forge_modify(f, VB_QPS_ERR);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_int_equal(vb_pu_txq(f->pu)->count, 0);
+    forge_close(f);
+}
+
 static void test_flush_of_long_entries_that_wrap(void **state)
 {
     (void)state;
@@ -246,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_no_timer_after_the_failure),
         cmocka_unit_test(test_answers_owed_are_dropped),
         cmocka_unit_test(test_entry_without_a_length),
+        cmocka_unit_test(test_ack_owed_is_dropped),
         cmocka_unit_test(test_flush_of_long_entries_that_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

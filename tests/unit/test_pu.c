@@ -180,6 +180,28 @@ static void test_records_of_received_writes(void **state)
 
 // ---- the transmit queue
 
+static void test_records_of_received_sends(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    const struct vb_sge sge[2] = {{forge_addr(f, 0), 3, f->key}, {forge_addr(f, 50), 9, f->key}};
+    const struct vb_recv_wr wr = {.sge = sge, .num_sge = 2};
+    assert_int_equal(vb_driver_post_recv(&f->qp, &wr, 1), 1);
+    struct vb_packet p = forge_packet(f, VB_RC_SEND_ONLY, 500);
+    p.payload = (const uint8_t *)"abcd";
+    p.payload_len = 4;
+    forge_queue(f, &p);
+    vb_pu_feed(f->pu, f->feed, 1);
+    struct vb_step s = vb_pu_step(f->pu, f->now_ns);
+    assert_int_equal(s.touches, 2);
+    assert_ptr_equal(s.touch[0].addr, f->memory);
+    assert_int_equal(s.touch[0].len, 3);
+    assert_ptr_equal(s.touch[1].addr, f->memory + 50);
+    assert_int_equal(s.touch[1].len, 1);
+    assert_true(s.touch[0].write && s.touch[1].write);
+    forge_close(f);
+}
+
 static void test_full_transmit_queue_resumes(void **state)
 {
     (void)state;
@@ -457,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_no_step_without_a_record),
         cmocka_unit_test(test_frames_then_timers_then_work),
         cmocka_unit_test(test_records_of_received_writes),
+        cmocka_unit_test(test_records_of_received_sends),
         cmocka_unit_test(test_full_transmit_queue_resumes),
         cmocka_unit_test(test_frames_are_limited_too),
         cmocka_unit_test(test_frames_lie_back_to_back),

@@ -179,6 +179,8 @@ static void test_creation_attributes(void **state)
     REFUSED(f, 0, a.rq_entries = 0);
     REFUSED(f, 0, a.rq_stride_bytes = 16);
     REFUSED(f, 0, a.sq_blocks = 1);
+    REFUSED(f, 0, a.sq_blocks = VB_SQ_BLOCKS_MAX);
+    REFUSED(f, 0, a.rq_entries = VB_RQ_ENTRIES_MAX);
     REFUSED(f, -ENOENT, a.pd = 0);
     REFUSED(f, -ENOENT, a.pd = 2);
     REFUSED(f, -ENOENT, a.send_cqn = 0);
@@ -266,14 +268,40 @@ static void test_domains_grow_and_are_reused(void **state)
         for (uint32_t j = 0; j < i; j++)
             assert_int_not_equal(pd[i], pd[j]);
     }
-    assert_int_equal(vb_dev_pd_destroy(f->dev, pd[50]), 0);
-    const struct vb_mkey_attr attr = {.pd = pd[50], .base = f->memory, .len = 1};
+    struct vb_mkey_attr attr = {.base = f->memory, .len = 1};
     uint32_t key, again = 0;
+    for (uint32_t i = 0; i < 100; i++) {
+        attr.pd = pd[i];
+        assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &key), 0);
+        assert_int_equal(vb_dev_pd_destroy(f->dev, pd[i]), -EBUSY);
+        assert_int_equal(vb_dev_mkey_destroy(f->dev, key), 0);
+    }
+    assert_int_equal(vb_dev_pd_destroy(f->dev, pd[50]), 0);
+    attr.pd = pd[50];
     assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &key), -ENOENT);
     assert_int_equal(vb_dev_pd_create(f->dev, &again), 0);
     assert_int_equal(again, pd[50]);
     assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &key), 0);
     forge_close(f);
+}
+
+static uint32_t first_key(uint64_t seed, uint32_t *pd)
+{
+    struct vb_dev *dev = vb_dev_create(&(struct vb_dev_opts){.seed = seed});
+    uint32_t key = 0;
+    assert_non_null(dev);
+    assert_int_equal(vb_dev_pd_create(dev, pd), 0);
+    assert_int_equal(vb_dev_mkey_create(dev, &(struct vb_mkey_attr){.pd = *pd}, &key), 0);
+    vb_dev_destroy(dev);
+    return key;
+}
+
+static void test_keys_follow_the_devices_seed(void **state)
+{
+    (void)state;
+    uint32_t pd;
+    assert_int_equal(first_key(1, &pd), first_key(1, &pd));
+    assert_int_not_equal(first_key(1, &pd), first_key(2, &pd));
 }
 
 static void test_completion_queue_attributes(void **state)
@@ -327,6 +355,74 @@ static void test_reset_forgets(void **state)
     forge_close(f);
 }
 
+static void reconnect(struct forge *f)
+{
+    forge_modify(f, VB_QPS_RESET);
+    vb_driver_qp_reset(&f->qp);
+    assert_null(f->pu->retired_paths); // no frame needs the old path
+    for (enum vb_qp_state s = VB_QPS_INIT; s <= VB_QPS_RTS; s++)
+        forge_modify(f, s);
+}
+
+static void test_reset_in_the_middle_of_everything(void **state)
+{
+    (void)state;
+    struct forge *f = open_in(VB_QPS_RTS);
+    for (uint32_t round = 0; round < 3; round++) {
+        forge_post(f, 1, VB_WR_READ, 0, 5000);
+        forge_post(f, 2, VB_WR_SEND, 0, 5000);
+        forge_post_recv(f, 3, 0, 5000);
+        forge_run(f);
+        forge_send(f, VB_RC_SEND_FIRST, 500, 1024, 1);
+        reconnect(f);
+        forge_forget(f);
+        forge_post(f, 4, VB_WR_SEND, 0, 10);
+        forge_post_recv(f, 5, 0, 10);
+        forge_run(f);
+        assert_int_equal(f->sent_count, 1);
+        assert_int_equal(forge_sent(f, 0)->psn, 100);
+        forge_ack(f, 100);
+        forge_expect_done(f, 4, VB_WC_OK);
+        assert_int_equal(forge_send(f, VB_RC_SEND_ONLY, 500, 10, 1), VB_RX_APPLIED);
+        forge_expect_recv(f, 5, VB_WC_OK, 10);
+        forge_expect_none(f);
+        reconnect(f);
+    }
+    forge_close(f);
+}
+
+static void test_each_life_has_its_own_reason(void **state)
+{
+    (void)state;
+    struct forge *f = open_in(VB_QPS_RTS);
+    for (int life = 0; life < 3; life++) {
+        forge_post(f, 1, VB_WR_SEND, 0, 1);
+        forge_post(f, 2, VB_WR_SEND, 0, 1);
+        forge_run(f);
+        assert_int_equal(forge_nak(f, 100, VB_AETH_NAK, VB_NAK_REMOTE_ACCESS), VB_RX_FATAL);
+        forge_expect_done(f, 1, VB_WC_REMOTE_ACCESS);
+        forge_expect_done(f, 2, VB_WC_FLUSHED);
+        reconnect(f);
+    }
+    forge_close(f);
+}
+
+// A message is complete, its completion is due, and the queue pair is reset in between.
+static void test_reset_drops_the_completion_that_is_due(void **state)
+{
+    (void)state;
+    struct forge *f = open_in(VB_QPS_RTS);
+    forge_post_recv(f, 1, 0, 100);
+    struct vb_packet p = forge_packet(f, VB_RC_SEND_ONLY, 500);
+    forge_queue(f, &p);
+    vb_pu_feed(f->pu, f->feed, 1);
+    assert_int_equal(vb_pu_step(f->pu, f->now_ns).verdict, VB_RX_APPLIED);
+    reconnect(f);
+    vb_pu_poll(f->pu, f->now_ns);
+    forge_expect_none(f);
+    forge_close(f);
+}
+
 static void test_work_posted_early_waits_for_rts(void **state)
 {
     (void)state;
@@ -376,8 +472,12 @@ int main(void)
         cmocka_unit_test(test_all_numbers_can_be_in_use),
         cmocka_unit_test(test_objects_in_use_stay),
         cmocka_unit_test(test_domains_grow_and_are_reused),
+        cmocka_unit_test(test_keys_follow_the_devices_seed),
         cmocka_unit_test(test_completion_queue_attributes),
         cmocka_unit_test(test_reset_forgets),
+        cmocka_unit_test(test_reset_in_the_middle_of_everything),
+        cmocka_unit_test(test_each_life_has_its_own_reason),
+        cmocka_unit_test(test_reset_drops_the_completion_that_is_due),
         cmocka_unit_test(test_work_posted_early_waits_for_rts),
         cmocka_unit_test(test_names_and_times),
     };

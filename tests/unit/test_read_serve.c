@@ -188,6 +188,30 @@ static void test_repeat_supersedes_behind_another(void **state)
     forge_close(f);
 }
 
+static void test_repeats_in_any_order_are_answered_in_theirs(void **state)
+{
+    (void)state;
+    static const uint8_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    for (uint32_t k = 0; k < 6; k++) {
+        struct forge *f = open_serving(0xfffffd);
+        for (uint32_t i = 0; i < 3; i++)
+            ask(f, 0xfffffd + 2 * i, 3000 * i, 2048);
+        forge_forget(f);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t n = orders[k][i];
+            struct vb_packet p =
+                forge_reth(f, VB_RC_READ_REQUEST, 0xfffffd + 2 * n, 3000 * n, 2048);
+            forge_queue(f, &p);
+        }
+        forge_run(f);
+        assert_int_equal(f->sent_count, 6);
+        for (uint32_t i = 0; i < 3; i++)
+            expect_answer(f, 2 * i, 0xfffffd + 2 * i, 3000 * i, 2048);
+        forge_close(f);
+    }
+}
+
 static void test_answers_come_before_later_acks(void **state)
 {
     (void)state;
@@ -307,6 +331,35 @@ static void test_reads_out_of_bounds(void **state)
     expect_refusal(f, 500, VB_NAK_INVALID_REQUEST);
 }
 
+// 2 GiB are legal, and take half of the numbers there are.
+static void test_longest_read(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.mtu = 256;
+    struct forge *f = forge_open(&o);
+    const struct vb_mkey_attr attr = {.pd = f->pd,
+                                      .access = VB_REMOTE_READ,
+                                      .start = 0x1000,
+                                      .len = 1ull << 32,
+                                      .base = f->memory};
+    struct vb_packet p = forge_reth(f, VB_RC_READ_REQUEST, 500, 0, 0x80000000u);
+    assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &p.rkey), 0);
+    p.raddr = 0x1000;
+    forge_queue(f, &p);
+    vb_pu_feed(f->pu, f->feed, 1);
+    assert_int_equal(vb_pu_step(f->pu, f->now_ns).verdict, VB_RX_APPLIED);
+    assert_int_equal(f->ctx->resp.epsn, 500 + (1 << 23));
+    struct vb_step s = vb_pu_step(f->pu, f->now_ns);
+    assert_int_equal(s.opcode, VB_RC_READ_RESP_FIRST);
+    assert_int_equal(s.touches, 1);
+    assert_ptr_equal(s.touch[0].addr, f->memory);
+    assert_int_equal(s.touch[0].len, 256);
+    assert_false(s.touch[0].write);
+    forge_modify(f, VB_QPS_RESET);
+    forge_close(f);
+}
+
 static void test_read_of_nothing_needs_no_key(void **state)
 {
     (void)state;
@@ -359,11 +412,13 @@ int main(void)
         cmocka_unit_test(test_repeats_in_one_batch_are_answered_once),
         cmocka_unit_test(test_repeat_supersedes_the_answer_under_way),
         cmocka_unit_test(test_repeat_supersedes_behind_another),
+        cmocka_unit_test(test_repeats_in_any_order_are_answered_in_theirs),
         cmocka_unit_test(test_answers_come_before_later_acks),
         cmocka_unit_test(test_too_many_requests_are_refused),
         cmocka_unit_test(test_repeats_fill_the_ring_and_do_no_harm),
         cmocka_unit_test(test_reads_without_a_right),
         cmocka_unit_test(test_reads_out_of_bounds),
+        cmocka_unit_test(test_longest_read),
         cmocka_unit_test(test_read_of_nothing_needs_no_key),
         cmocka_unit_test(test_region_goes_while_it_is_read),
     };

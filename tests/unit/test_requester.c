@@ -182,6 +182,21 @@ static void test_window_fills_and_asks_at_its_edge(void **state)
     forge_close(f);
 }
 
+// Also when a packet fills it to the byte: nothing more would be sent to ask later.
+static void test_window_filled_exactly(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.window_bytes = 8 * (1024 + 64);
+    struct forge *f = forge_open(&o);
+    forge_post(f, 1, VB_WR_SEND, 0, 20000);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 8);
+    assert_false(forge_sent(f, 6)->ack_request);
+    assert_true(forge_sent(f, 7)->ack_request);
+    forge_close(f);
+}
+
 static void test_window_counts_small_packets(void **state)
 {
     (void)state;
@@ -435,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_inline_is_copied_when_posted),
         cmocka_unit_test(test_long_messages_ask_every_sixteen_packets),
         cmocka_unit_test(test_window_fills_and_asks_at_its_edge),
+        cmocka_unit_test(test_window_filled_exactly),
         cmocka_unit_test(test_window_counts_small_packets),
         cmocka_unit_test(test_window_counts_what_is_read),
         cmocka_unit_test(test_fence_waits_for_reads),

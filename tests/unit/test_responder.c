@@ -92,6 +92,48 @@ static void test_sends_into_sixteen_segments(void **state)
     forge_close(f);
 }
 
+// Segments of no bytes are passed over, whatever they name.
+static void test_segments_of_nothing(void **state)
+{
+    (void)state;
+    struct forge *f = open_at(500);
+    const struct vb_sge sge[4] = {{0, 0, 0},
+                                  {forge_addr(f, 0), 10, f->key},
+                                  {0, 0, f->key ^ 0x10000},
+                                  {forge_addr(f, 100), 10, f->key}};
+    const struct vb_recv_wr wr = {.wr_id = 1, .sge = sge, .num_sge = 4};
+    assert_int_equal(vb_driver_post_recv(&f->qp, &wr, 1), 1);
+    forge_send(f, VB_RC_SEND_ONLY, 500, 20, 9);
+    forge_expect_recv(f, 1, VB_WC_OK, 20);
+    assert_true(forge_filled(f->memory, 10, 9));
+    assert_int_equal(f->memory[100], (uint8_t)(9 + 10 * 7));
+    forge_close(f);
+}
+
+// A short list ends where it ends, not where an older one in the same place did.
+static void test_short_list_over_a_long_one(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.recv_depth = 1;
+    struct forge *f = forge_open(&o);
+    struct vb_sge sge[16];
+    for (uint32_t i = 0; i < 16; i++)
+        sge[i] = (struct vb_sge){forge_addr(f, 1000 * i), 64, f->key};
+    for (uint32_t n = 16;; n -= 5) {
+        const struct vb_recv_wr wr = {.wr_id = n, .sge = sge, .num_sge = n};
+        assert_int_equal(vb_driver_post_recv(&f->qp, &wr, 1), 1);
+        bool fits = n > 1;
+        enum vb_rx_verdict want = fits ? VB_RX_APPLIED : VB_RX_REFUSED;
+        uint32_t psn = 500 + (16 - n) / 5, len = fits ? n * 64 : 65;
+        assert_int_equal(forge_send(f, VB_RC_SEND_ONLY, psn, len, 1), want);
+        forge_expect_recv(f, n, fits ? VB_WC_OK : VB_WC_LOCAL_LENGTH, fits ? len : 0);
+        if (n == 1)
+            break;
+    }
+    forge_close(f);
+}
+
 static void test_receive_of_exactly_the_room(void **state)
 {
     (void)state;
@@ -183,6 +225,7 @@ static void test_no_receive(void **state)
     forge_expect_recv(f, 1, VB_WC_OK, 4);
     assert_int_equal(forge_counters(f)->send_rnr_err, 2);
     assert_int_equal(forge_counters(f)->out_of_buffer, 2);
+    assert_int_equal(forge_counters(f)->rcvd_seq_err, 0);
     assert_int_equal(forge_counters(f)->rx_send_requests, 1);
     forge_close(f);
 }
@@ -329,6 +372,30 @@ static void test_writes_out_of_bounds(void **state)
                    VB_NAK_INVALID_REQUEST);
 }
 
+// 2 GiB are legal; only the first packet's bytes are behind the region that is named here.
+static void test_longest_message(void **state)
+{
+    (void)state;
+    for (uint32_t over = 0; over < 2; over++) {
+        struct forge *f = open_at(500);
+        const struct vb_mkey_attr attr = {.pd = f->pd,
+                                          .access = VB_LOCAL_WRITE | VB_REMOTE_WRITE,
+                                          .start = 0x1000,
+                                          .len = 1ull << 32,
+                                          .base = f->memory};
+        struct vb_packet p = forge_packet(f, VB_RC_WRITE_FIRST, 500);
+        static const uint8_t payload[1024] = {7};
+        assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &p.rkey), 0);
+        p.raddr = 0x1000;
+        p.dma_len = 0x80000000u + over;
+        p.payload = payload;
+        p.payload_len = 1024;
+        assert_int_equal(forge_give(f, &p), over ? VB_RX_REFUSED : VB_RX_APPLIED);
+        assert_int_equal(f->memory[0], over ? 0 : 7);
+        forge_close(f);
+    }
+}
+
 static void test_region_goes_while_it_is_written(void **state)
 {
     (void)state;
@@ -380,6 +447,18 @@ static void test_writes_whose_packets_do_not_add_up(void **state)
     }
 }
 
+static void test_the_last_packet_of_a_send_is_not_empty(void **state)
+{
+    (void)state;
+    struct forge *f = open_at(500);
+    forge_post_recv(f, 1, 8192, 4096);
+    forge_send(f, VB_RC_SEND_FIRST, 500, 1024, 1);
+    assert_int_equal(forge_send(f, VB_RC_SEND_LAST, 501, 0, 1), VB_RX_REFUSED);
+    forge_expect_nak(f, 0, 501, VB_NAK_INVALID_REQUEST);
+    forge_expect_recv(f, 1, VB_WC_FLUSHED, 0);
+    forge_close(f);
+}
+
 // Which packet may follow which: a state of the message, a packet, and whether it fits.
 static void test_packets_out_of_their_message(void **state)
 {
@@ -426,6 +505,8 @@ int main(void)
         cmocka_unit_test(test_sends_at_the_mtus_edges),
         cmocka_unit_test(test_long_sends),
         cmocka_unit_test(test_sends_into_sixteen_segments),
+        cmocka_unit_test(test_segments_of_nothing),
+        cmocka_unit_test(test_short_list_over_a_long_one),
         cmocka_unit_test(test_receive_of_exactly_the_room),
         cmocka_unit_test(test_receive_that_is_too_short),
         cmocka_unit_test(test_receive_into_bad_memory),
@@ -438,9 +519,11 @@ int main(void)
         cmocka_unit_test(test_writes_that_may_not_be),
         cmocka_unit_test(test_writes_without_the_queue_pairs_right),
         cmocka_unit_test(test_writes_out_of_bounds),
+        cmocka_unit_test(test_longest_message),
         cmocka_unit_test(test_region_goes_while_it_is_written),
         cmocka_unit_test(test_lengths_that_lie),
         cmocka_unit_test(test_writes_whose_packets_do_not_add_up),
+        cmocka_unit_test(test_the_last_packet_of_a_send_is_not_empty),
         cmocka_unit_test(test_packets_out_of_their_message),
         cmocka_unit_test(test_opcodes_that_are_not_served),
     };
