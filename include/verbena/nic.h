@@ -3,8 +3,8 @@
 // poll.
 //
 // Functions that can fail return 0 or a negative errno. The NIC runs in the threads that poll it
-// (vb_poll_cq, vb_nic_progress). Several threads may use one NIC at once; one queue pair or
-// completion queue is for one thread at a time.
+// (vb_poll_cq, vb_nic_progress). Several threads may use one NIC at once, but a completion
+// queue and all queue pairs bound to it are for one thread at a time: polling uses them all.
 #ifndef VERBENA_NIC_H
 #define VERBENA_NIC_H
 
@@ -27,7 +27,7 @@ enum {
 
 struct vb_nic_opts {
     const char *address;   // local IPv4 address; NULL: 127.0.0.1
-    uint32_t window_bytes; // unacknowledged bytes per queue pair; 0: the default
+    uint32_t window_bytes; // unacknowledged bytes per queue pair, 8 KiB to 1 GiB; 0: 256 KiB
     uint64_t seed;         // of keys and numbers; 0: drawn from the system
     // Faults on purpose, both directions: frames dropped per million, from fault_seed. 0: none.
     uint32_t drop_ppm;

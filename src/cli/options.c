@@ -217,6 +217,8 @@ static int set_initial(const struct vb_option_table *table, void *fields, struct
 static const struct vb_option *find(const struct vb_option_table *table, const char *word,
                                     const char **value)
 {
+    if (word[0] != '-' || word[1] != '-')
+        return NULL;
     const char *name = word + 2;
     size_t len = strcspn(name, "=");
     for (uint32_t i = 0; i < table->count; i++) {

@@ -67,18 +67,16 @@ int vb_raw_aim(struct vb_raw *raw, uint32_t ip, uint16_t port, bool connected, c
 void vb_raw_echo(struct vb_raw *raw, int control)
 {
     struct sockaddr_in from;
-    for (uint32_t idle = 0;;) {
+    for (uint32_t turn = 1;; turn++) {
         socklen_t from_len = sizeof from;
         ssize_t len =
             recvfrom(raw->fd, raw->buffer, BUFFER, 0, (struct sockaddr *)&from, &from_len);
-        if (len >= 0) {
+        if (len >= 0)
             (void)sendto(raw->fd, raw->buffer, (size_t)len, 0, (const struct sockaddr *)&from,
                          from_len);
-            continue;
-        }
-        if (raw->yield)
+        else if (raw->yield)
             sched_yield();
-        if (++idle % LOOK_EVERY == 0 && vb_control_ready(control))
+        if (turn % LOOK_EVERY == 0 && vb_control_ready(control))
             return;
     }
 }
@@ -104,17 +102,15 @@ uint64_t vb_raw_sink(struct vb_raw *raw, int control)
     uint64_t packets = 0;
     int on = 1, off = 0;
     (void)setsockopt(raw->fd, SOL_UDP, UDP_GRO, &on, sizeof on);
-    for (uint32_t idle = 0;;) {
+    for (uint32_t turn = 1;; turn++) {
         struct msghdr h = {
             .msg_iov = &iov, .msg_iovlen = 1, .msg_control = cmsg, .msg_controllen = sizeof cmsg};
         ssize_t len = recvmsg(raw->fd, &h, 0);
-        if (len >= 0) {
+        if (len >= 0)
             packets += packets_of(&h, (size_t)len);
-            continue;
-        }
-        if (raw->yield)
+        else if (raw->yield)
             sched_yield();
-        if (++idle % LOOK_EVERY == 0 && vb_control_ready(control))
+        if (turn % LOOK_EVERY == 0 && vb_control_ready(control))
             break;
     }
     (void)setsockopt(raw->fd, SOL_UDP, UDP_GRO, &off, sizeof off);

@@ -307,8 +307,9 @@ int vb_perf_serve(int control, struct vb_nic *nic, bool yield)
 {
     struct vb_control_msg msg;
     struct target t = {.control = control, .nic = nic, .yield = yield, .raw.fd = -1};
-    int error;
-    while ((error = vb_control_receive(control, &msg, -1)) == 0) {
+    int error, timeout_ms = VB_CONTROL_TIMEOUT_MS; // a client that says nothing holds up the others
+    while ((error = vb_control_receive(control, &msg, timeout_ms)) == 0) {
+        timeout_ms = -1;
         if (obey(&t, &msg) < 0) {
             vb_perf_decline(control, t.why);
             break;

@@ -26,13 +26,15 @@ struct sim_fields {
 #define FIELD(name) offsetof(struct sim_fields, name)
 
 enum {
-    OPTION_SEED, // the rest is only looked up by its field
+    OPTION_SEED,
+    OPTION_SEEDS, // the rest is only looked up by its field
 };
 
 static const struct vb_option options[] = {
     [OPTION_SEED] = {"seed", NULL, VB_OPTION_NUMBER, NULL, "N",
                      "run this one seed and print its digest", FIELD(seed), 0, UINT32_MAX},
-    {"seeds", NULL, VB_OPTION_NUMBER, "100", "N", "how many seeds", FIELD(seeds), 1, SEEDS_MAX},
+    [OPTION_SEEDS] = {"seeds", NULL, VB_OPTION_NUMBER, "100", "N", "how many seeds", FIELD(seeds),
+                      1, SEEDS_MAX},
     {"start", NULL, VB_OPTION_NUMBER, "1", "N", "the first of them", FIELD(start), 0, UINT32_MAX},
     {"ops", NULL, VB_OPTION_NUMBER, "5000", "N", "work requests per seed", FIELD(ops), 1, 10000000},
     {"nics", NULL, VB_OPTION_NUMBER, "0", "N", "NICs, 2 to 8; 0: each seed draws", FIELD(nics), 0,
@@ -246,7 +248,12 @@ int vb_cli_sim(int argc, char **argv)
     if (fields.nics == 1)
         return vb_usage_error(table.command, "--nics: '1' is not a number from 2 to %d",
                               VB_SIM_NICS_MAX);
-    fields.one = parsed.use[OPTION_SEED].text != NULL;
+    // Only asked for on the command line: a forgotten variable must not shrink a long run to one
+    // seed.
+    fields.one = parsed.use[OPTION_SEED].origin == VB_ORIGIN_OPTION;
+    if (fields.one && parsed.use[OPTION_SEEDS].origin == VB_ORIGIN_OPTION)
+        return vb_usage_error(table.command,
+                              "--seed runs one seed and --seeds many: give only one");
     if (fields.trace && !fields.one)
         return vb_usage_error(table.command, "--trace is for one seed: add --seed N");
     return fields.one ? run_one(&fields) : run_many(&fields);

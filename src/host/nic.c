@@ -16,6 +16,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+enum {
+    DRAIN_TRIES = 100
+}; // some ten microseconds each
+
 struct vb_nic {
     pthread_mutex_t lock; // of everything below; a thread that polls only tries it
     struct vb_dev *dev;
@@ -92,6 +96,8 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
     nic->dev = vb_dev_create(&(struct vb_dev_opts){.seed = opts->seed ? opts->seed : draw_seed(),
                                                    .window_bytes = opts->window_bytes});
     if (!nic->dev) {
+        if (opts->error_text)
+            snprintf(opts->error_text, VB_ERROR_TEXT, "out of memory");
         nic->port->ops->close(nic->port);
         free(nic);
         return -ENOMEM;
@@ -135,6 +141,16 @@ static uint32_t run(struct vb_nic *nic)
     return steps;
 }
 
+// What is owed to peers leaves before the queue pair or the socket does. Needs the lock.
+static void drain(struct vb_nic *nic)
+{
+    const struct vb_txq *txq = vb_pu_txq(nic->pu);
+
+    for (uint32_t tries = 0; tries < DRAIN_TRIES; tries++)
+        if (run(nic) == 0 && txq->count == 0)
+            return;
+}
+
 uint32_t vb_nic_progress(struct vb_nic *nic)
 {
     if (pthread_mutex_trylock(&nic->lock) != 0)
@@ -150,7 +166,9 @@ void vb_nic_close(struct vb_nic *nic)
 
     if (!nic)
         return;
-    vb_nic_progress(nic); // what is owed to peers leaves before the socket does
+    pthread_mutex_lock(&nic->lock);
+    drain(nic);
+    pthread_mutex_unlock(&nic->lock);
     while ((l = vb_fifo_first(&nic->qps)))
         vb_qp_destroy(VB_CONTAINER_OF(l, struct vb_qp, link));
     while ((l = vb_fifo_first(&nic->cqs)))
@@ -200,7 +218,8 @@ int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value)
             continue;
         const char *base = counters[i].of_port ? (const char *)&nic->port->stats
                                                : (const char *)vb_pu_counters(nic->pu);
-        memcpy(value, base + counters[i].offset, sizeof *value);
+        const void *at = base + counters[i].offset;
+        *value = __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
         return 0;
     }
     return -ENOENT;
@@ -408,6 +427,7 @@ int vb_qp_destroy(struct vb_qp *qp)
 {
     struct vb_nic *nic = qp->nic;
     pthread_mutex_lock(&nic->lock);
+    drain(nic);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     vb_link_remove(&qp->link);

@@ -9,8 +9,10 @@
 #include <string.h>
 
 enum {
-    WINDOW_DEFAULT = 256 * 1024, // fits Debian's default socket buffer, with the kernel's overhead
+    WINDOW_DEFAULT = 256 * 1024, // one queue pair's fits Debian's default socket buffer, when
+                                 // merged
     WINDOW_MIN = 8 * 1024,       // two packets of the largest MTU
+    WINDOW_MAX = 1 << 30,        // at the smallest MTU, half of the sequence numbers
     FETCH_DEFAULT = 16,
     PDS_MAX = 1 << 16,
     CQS_MAX = 1 << 16,
@@ -28,6 +30,8 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
     dev->window_bytes = opts->window_bytes ? opts->window_bytes : WINDOW_DEFAULT;
     if (dev->window_bytes < WINDOW_MIN)
         dev->window_bytes = WINDOW_MIN;
+    if (dev->window_bytes > WINDOW_MAX)
+        dev->window_bytes = WINDOW_MAX;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
     dev->pu.dev = dev;
@@ -70,18 +74,16 @@ struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev)
 }
 
 // Doubles an array of `size`-byte elements up to `max` elements; new ones are filled with `fill`.
-static int grow(void **array, uint32_t *room, uint32_t max, size_t size, int fill)
+// NULL: no memory, or the limit is reached; the array is as it was.
+static void *grow(void *array, uint32_t *room, uint32_t max, size_t size, int fill)
 {
     uint32_t bigger = *room ? *room * 2 : 16;
-    if (*room >= max)
-        return -ENOMEM;
-    uint8_t *a = realloc(*array, bigger * size);
+    uint8_t *a = *room < max ? realloc(array, bigger * size) : NULL;
     if (!a)
-        return -ENOMEM;
+        return NULL;
     memset(a + *room * size, fill, (bigger - *room) * size);
-    *array = a;
     *room = bigger;
-    return 0;
+    return a;
 }
 
 // ---- protection domains
@@ -99,9 +101,10 @@ int vb_dev_pd_create(struct vb_dev *dev, uint32_t *pd)
     while (i < dev->pd_room && dev->pd_users[i] != PD_FREE)
         i++;
     if (i == dev->pd_room) {
-        int err = grow((void **)&dev->pd_users, &dev->pd_room, PDS_MAX, sizeof(uint32_t), 0xff);
-        if (err)
-            return err;
+        uint32_t *users = grow(dev->pd_users, &dev->pd_room, PDS_MAX, sizeof *users, 0xff);
+        if (!users)
+            return -ENOMEM;
+        dev->pd_users = users;
     }
     dev->pd_users[i] = 0;
     *pd = i + 1;
@@ -158,9 +161,10 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
     while (i < dev->cq_room && dev->cqs[i])
         i++;
     if (i == dev->cq_room) {
-        int err = grow((void **)&dev->cqs, &dev->cq_room, CQS_MAX, sizeof(struct vb_cqc *), 0);
-        if (err)
-            return err;
+        struct vb_cqc **cqs = grow(dev->cqs, &dev->cq_room, CQS_MAX, sizeof *cqs, 0);
+        if (!cqs)
+            return -ENOMEM;
+        dev->cqs = cqs;
     }
     struct vb_cqc *cq = calloc(1, sizeof *cq);
     if (!cq)

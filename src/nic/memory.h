@@ -35,7 +35,8 @@ struct vb_mkey {
     uint32_t reserved[7];
 };
 
-// Open addressing by key; keys are drawn from the device's seed, so they cannot be guessed.
+// Open addressing by key. Keys are drawn from the device's seed: not to be guessed by who knows
+// none.
 struct vb_mkey_table {
     struct vb_mkey *slots;
     uint32_t mask;

@@ -48,7 +48,7 @@ struct vb_step {
     uint32_t psn;     // frames
     uint32_t bytes;   // payload moved
     uint64_t counter; // FETCH, EXEC, COMPLETE: the WQE's counter in its queue
-    // Host memory touched; recorded only while an observer is attached.
+    // Host memory touched; the list is good until the next step.
     const struct vb_touch *touch;
     uint32_t touches;
 };

@@ -71,7 +71,7 @@ static struct udp_source *find_source(struct udp *u, const struct sockaddr_in *f
 }
 
 // A source that numbers its packets as plain sockets do is held to it: then a wrong frame passes
-// one time in 2^25, not in 2^16. Only zeros speak for it, since a counter that wraps passes through
+// one time in 2^24, not in 2^15. Only zeros speak for it, since a counter that wraps passes through
 // all small numbers; and a few large ones in a row show that it has changed its ways.
 static bool is_plausible(struct udp_source *s, uint16_t id)
 {

@@ -39,7 +39,7 @@ void vb_icrc_seal(struct vb_icrc_flow *flow, uint16_t id, uint8_t *frame, size_t
 enum vb_icrc_verdict {
     VB_ICRC_BAD,
     VB_ICRC_EXACT,  // right for the identification that was guessed
-    VB_ICRC_SOLVED, // right for another identification, found by solving; 16 bits of check remain
+    VB_ICRC_SOLVED, // right for another identification, found by solving; 15 bits of check remain
 };
 
 // Checks the last four bytes. Tries `guess`; otherwise, over IPv4, solves for the identification

@@ -45,6 +45,8 @@ class Usage(unittest.TestCase):
 
     def test_the_environment_is_judged_too(self):
         self.refused(["perf", "read"], "VERBENA_SIZE", "'big'", VERBENA_SIZE="big")
+        self.refused(["perf", "read", "-xsize", "64"], "-xsize")
+        self.refused(["sim", "--seed", "1", "--seeds", "2"], "--seed", "--seeds")
         self.refused(["perf", "read"], "VERBENA_JSON", VERBENA_JSON="perhaps")
 
     def test_help_and_version(self):
@@ -65,6 +67,13 @@ class Usage(unittest.TestCase):
         # An option wins over the environment.
         done = run("perf", "--size", "8", "--print-config", VERBENA_SIZE="4K")
         self.assertRegex(done.stdout, r"(?m)^size +8 +option ")
+
+
+class Seeds(unittest.TestCase):
+    def test_the_environment_does_not_turn_many_seeds_into_one(self):
+        done = run("sim", "--seeds", "3", "--ops", "50", VERBENA_SEED="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 seeds", done.stdout)
 
 
 if __name__ == "__main__":
