@@ -94,7 +94,7 @@ struct vb_qp_peer {
 
 // RESET or ERR to RTS.
 int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer);
-// Any state to ERR: what is outstanding completes with VB_WC_FLUSHED.
+// To ERR: what is outstanding completes with VB_WC_FLUSHED. -EINVAL: it was never connected.
 int vb_qp_fail(struct vb_qp *qp);
 
 struct vb_sge {

@@ -47,9 +47,12 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
 
 void vb_dev_destroy(struct vb_dev *dev)
 {
-    for (uint32_t i = 0; i < VB_DOORBELL_QPS; i++)
-        if (dev->qps[i])
-            vb_qpc_destroy(&dev->pu, dev->qps[i]);
+    for (uint32_t i = 0; dev->qp_count > 0; i++) {
+        if (!dev->qps[i])
+            continue;
+        vb_qpc_destroy(&dev->pu, dev->qps[i]);
+        dev->qp_count--;
+    }
     for (uint32_t i = 0; i < dev->cq_room; i++)
         free(dev->cqs[i]);
     dev->pu.txq.taken = dev->pu.txq.count;
