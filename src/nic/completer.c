@@ -5,11 +5,6 @@
 
 #include "base/serial.h"
 
-static bool is_read(const struct vb_wr *wr)
-{
-    return wr->opcode == VB_WQE_READ;
-}
-
 // A packet that was sent and is not yet acknowledged.
 static bool in_flight(const struct vb_requester *r, uint32_t psn)
 {
@@ -26,7 +21,7 @@ static bool acknowledge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
         uint32_t from = wr == r->una_wr ? r->una_psn : wr->first_psn;
         if (vb_psn_diff(psn, from) <= 0)
             break;
-        if (is_read(wr)) {
+        if (vb_wr_is_read(wr)) {
             if (from != r->una_psn)
                 vb_requester_acked(pu, qp, from);
             return false;
@@ -147,7 +142,7 @@ static enum vb_rx_verdict read_response(struct vb_pu *pu, struct vb_qpc *qp,
     // The response to a READ acknowledges what was sent before it.
     if (!acknowledge(pu, qp, pkt->psn))
         return gap(pu, qp);
-    if (r->una_wr == r->unbegun || !is_read(r->una_wr))
+    if (r->una_wr == r->unbegun || !vb_wr_is_read(r->una_wr))
         return VB_RX_STALE; // an answer to something that was no READ
     return take_response(pu, qp, pkt);
 }

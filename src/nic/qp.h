@@ -137,6 +137,12 @@ struct vb_qpc {
     struct vb_responder resp;
 };
 
+// Packets that carry so many bytes; a message without any takes one.
+static inline uint32_t vb_packets_of(const struct vb_qpc *qp, uint32_t len)
+{
+    return len == 0 ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) >> qp->mtu_shift);
+}
+
 // Packets of one READ request on the wire. Longer READs go out as several requests of 64 KB, so
 // that the answers, too, stay within the window.
 static inline uint32_t vb_read_segment(const struct vb_qpc *qp)

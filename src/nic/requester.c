@@ -13,11 +13,6 @@ enum {
     ACK_EVERY = 16,   // packets of a long message between requests for an ACK
 };
 
-static bool is_read(const struct vb_wr *wr)
-{
-    return wr->opcode == VB_WQE_READ;
-}
-
 static uint32_t offset_of(const struct vb_wr *wr, uint32_t psn)
 {
     return (psn - wr->first_psn) & VB_PSN_MASK;
@@ -37,6 +32,17 @@ static bool window_is_full(const struct vb_pu *pu, const struct vb_requester *r)
     return r->cost_sent - r->cost_acked >= pu->dev->window_bytes;
 }
 
+// Starts the wait for an acknowledgement, unless a timer runs already.
+static void arm_ack_timer(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    if (r->timer_kind != VB_REQ_TIMER_NONE || qp->ack_timeout_ns == 0)
+        return;
+    r->timer_kind = VB_REQ_TIMER_ACK;
+    vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
+}
+
 // ---- acknowledged edge
 
 void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
@@ -46,7 +52,7 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
 
     r->una_psn = psn;
     while (r->una_wr != r->unbegun && offset_of(r->una_wr, psn) >= r->una_wr->psns) {
-        if (is_read(r->una_wr))
+        if (vb_wr_is_read(r->una_wr))
             r->reads_open--;
         r->una_wr = r->una_wr->next;
     }
@@ -67,10 +73,8 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
             vb_timer_disarm(&r->timer);
         }
     }
-    if (r->timer_kind == VB_REQ_TIMER_NONE && r->una_psn != r->max_psn && qp->ack_timeout_ns) {
-        r->timer_kind = VB_REQ_TIMER_ACK;
-        vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
-    }
+    if (r->una_psn != r->max_psn)
+        arm_ack_timer(pu, qp);
     vb_pu_kick(pu, qp);
 }
 
@@ -155,15 +159,6 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
     return true;
 }
 
-static uint32_t psns_of(const struct vb_qpc *qp, const struct vb_wr *wr)
-{
-    if (wr->opcode == VB_WQE_NOP)
-        return 0;
-    if (wr->length == 0)
-        return 1;
-    return (uint32_t)(((uint64_t)wr->length + qp->mtu - 1) >> qp->mtu_shift);
-}
-
 // A request that cannot be executed fails in its turn: when all before it are acknowledged.
 static bool fail_in_turn(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wr *wr)
 {
@@ -182,20 +177,20 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 
     if (!wr)
         return false;
-    if (is_read(wr) && qp->max_rd_atomic == 0)
+    if (vb_wr_is_read(wr) && qp->max_rd_atomic == 0)
         wr->syndrome = VB_SYN_LOCAL_QP_OP; // it would wait for ever
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
     if (((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0) || window_is_full(pu, r))
         return false;
     wr->first_psn = r->next_psn;
-    wr->psns = psns_of(qp, wr);
+    wr->psns = wr->opcode == VB_WQE_NOP ? 0 : vb_packets_of(qp, wr->length);
     wr->cost_base = r->cost_next;
     r->next_psn = vb_psn_add(r->next_psn, wr->psns);
     r->cost_next += wr->length + (uint64_t)wr->psns * PACKET_COST;
     r->unbegun = wr->next;
     r->fetched_ahead--;
-    if (is_read(wr))
+    if (vb_wr_is_read(wr))
         r->reads_open++;
     if (wr->psns > 0)
         r->cursor = wr;
@@ -223,10 +218,7 @@ static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psns)
         while (wr != r->unbegun && wr->psns == 0);
         r->cursor = wr != r->unbegun ? wr : NULL;
     }
-    if (r->timer_kind == VB_REQ_TIMER_NONE && qp->ack_timeout_ns) {
-        r->timer_kind = VB_REQ_TIMER_ACK;
-        vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
-    }
+    arm_ack_timer(pu, qp);
 }
 
 static uint8_t request_opcode(const struct vb_wr *wr, bool first, bool last)
@@ -325,7 +317,7 @@ static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
         pu->tx_full = true;
         return false;
     }
-    return is_read(wr) ? send_read(pu, qp, wr) : send_data(pu, qp, wr);
+    return vb_wr_is_read(wr) ? send_read(pu, qp, wr) : send_data(pu, qp, wr);
 }
 
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)

@@ -44,11 +44,6 @@ static struct vb_read_job *job_at(struct vb_responder *r, uint32_t i)
     return &r->job[(r->job_head + i) % VB_READ_JOBS];
 }
 
-static uint32_t packets_of(const struct vb_qpc *qp, uint32_t len)
-{
-    return len == 0 ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) >> qp->mtu_shift);
-}
-
 static void job_remove(struct vb_responder *r, uint32_t i)
 {
     if (!job_at(r, i)->replay)
@@ -76,14 +71,14 @@ static void job_insert(struct vb_responder *r, const struct vb_read_job *job)
 static void replay_read(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
 {
     struct vb_responder *r = &qp->resp;
-    uint32_t packets = packets_of(qp, pkt->dma_len);
+    uint32_t packets = vb_packets_of(qp, pkt->dma_len);
     uint32_t end = vb_psn_add(pkt->psn, packets);
 
     if (pkt->dma_len > VB_MESSAGE_MAX || vb_psn_diff(end, r->epsn) > 0)
         return;
     for (uint32_t i = r->job_count; i-- > 0;) {
         const struct vb_read_job *job = job_at(r, i);
-        uint32_t job_end = vb_psn_add(job->psn, packets_of(qp, job->len));
+        uint32_t job_end = vb_psn_add(job->psn, vb_packets_of(qp, job->len));
         if (vb_psn_diff(job->psn, pkt->psn) <= 0 && vb_psn_diff(job_end, pkt->psn) > 0)
             return;
         if (vb_psn_diff(job->psn, pkt->psn) > 0 && vb_psn_diff(job->psn, end) < 0)
@@ -250,7 +245,7 @@ static enum vb_rx_verdict read_request(struct vb_pu *pu, struct vb_qpc *qp,
                   });
     pu->count.rx_read_requests++;
     vb_pu_kick(pu, qp);
-    return accept(pu, qp, pkt, packets_of(qp, pkt->dma_len));
+    return accept(pu, qp, pkt, vb_packets_of(qp, pkt->dma_len));
 }
 
 // Which packets may follow which (clause 9.7.4.1.2).

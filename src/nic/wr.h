@@ -70,6 +70,11 @@ struct vb_wqe_source {
 // with a syndrome. Takes from the pool, which was reserved.
 struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *source);
 
+static inline bool vb_wr_is_read(const struct vb_wr *wr)
+{
+    return wr->opcode == VB_WQE_READ;
+}
+
 static inline const struct vb_seg *vb_wr_segs(const struct vb_wr *wr)
 {
     return wr->longer ? (const struct vb_seg *)(const void *)wr->longer : wr->seg;
