@@ -105,8 +105,10 @@ static uint32_t turn(struct end *from, struct end *to, struct vb_rx_frame *frame
     struct vb_txq *q = vb_pu_txq(pu);
 
     vb_pu_poll(pu, 1);
-    for (uint32_t i = 0; i < q->count; i++)
-        frames[i] = (struct vb_rx_frame){q->arena + q->frame[i].offset, q->frame[i].len, from->ip};
+    for (uint32_t i = 0; i < q->count; i++) {
+        const uint8_t *bytes = q->arena + q->frame[i].offset;
+        frames[i] = (struct vb_rx_frame){bytes, bytes, q->frame[i].len, from->ip};
+    }
     uint32_t moved = q->taken = q->count;
     vb_pu_feed(vb_dev_pu(to->dev), frames, moved);
     vb_pu_poll(vb_dev_pu(to->dev), 1);

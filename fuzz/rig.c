@@ -231,8 +231,8 @@ void rig_frame(struct rig *r, const uint8_t *bytes, uint32_t len, bool stranger)
     uint8_t *copy = malloc(len ? len : 1);
     rig_require(copy != NULL);
     memcpy(copy, bytes, len);
-    r->batch[r->batched++] =
-        (struct vb_rx_frame){.data = copy, .len = len, .src = stranger ? r->local : r->remote};
+    r->batch[r->batched++] = (struct vb_rx_frame){
+        .data = copy, .head = copy, .len = len, .src = stranger ? r->local : r->remote};
 }
 
 void rig_packet(struct rig *r, const struct vb_packet *pkt, const uint8_t *payload)
@@ -251,8 +251,10 @@ void rig_packet(struct rig *r, const struct vb_packet *pkt, const uint8_t *paylo
 static void check_sent(const struct rig *r, const struct vb_txq *q, const struct vb_tx_frame *t)
 {
     struct vb_packet pkt;
-    rig_require(t->offset + t->len <= q->used && t->len <= VB_FRAME_MAX);
-    rig_require(vb_packet_decode(q->arena + t->offset, t->len, &pkt) == VB_DECODE_OK);
+    uint8_t bytes[VB_FRAME_MAX];
+    rig_require(t->offset + t->len - t->body_len <= q->used && t->len <= VB_FRAME_MAX);
+    vb_tx_copy(q, t, bytes);
+    rig_require(vb_packet_decode(bytes, t->len, &pkt) == VB_DECODE_OK);
     rig_require(pkt.dest_qpn == 0x77 && pkt.payload_len <= r->mtu);
     rig_require(vb_ip_equal(&t->path->remote, &r->remote));
 }

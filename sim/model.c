@@ -145,9 +145,11 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
 {
     const struct vb_txq *q = vb_pu_txq(ep->node->pu);
     const struct vb_tx_frame *frame = &q->frame[q->count - 1];
-    uint64_t digest = vb_digest_bytes(q->arena + frame->offset, frame->len);
+    uint8_t bytes[VB_FRAME_MAX];
+    vb_tx_copy(q, frame, bytes);
+    uint64_t digest = vb_digest_bytes(bytes, frame->len);
     struct vb_packet pkt;
-    enum vb_decode decode = vb_packet_decode(q->arena + frame->offset, frame->len, &pkt);
+    enum vb_decode decode = vb_packet_decode(bytes, frame->len, &pkt);
 
     if (decode != VB_DECODE_OK || !is_well_formed(ep, frame, &pkt)) {
         vb_model_violate(ep, "sent a malformed frame (decoder says %d)", (int)decode);
@@ -273,10 +275,14 @@ void vb_model_sending(struct vb_node *node)
 {
     const struct vb_txq *q = vb_pu_txq(node->pu);
 
-    for (uint32_t i = q->taken; i < q->count; i++)
-        if (vb_digest_bytes(q->arena + q->frame[i].offset, q->frame[i].len) != node->tx_digest[i])
+    uint8_t bytes[VB_FRAME_MAX];
+
+    for (uint32_t i = q->taken; i < q->count; i++) {
+        vb_tx_copy(q, &q->frame[i], bytes);
+        if (vb_digest_bytes(bytes, q->frame[i].len) != node->tx_digest[i])
             vb_world_violate(node->world, "NIC %u: a frame changed after it was written",
                              node->index);
+    }
 }
 
 static void check_counter(struct vb_node *node, const char *name, uint64_t counted, uint64_t seen)

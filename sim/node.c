@@ -42,9 +42,11 @@ static int create_device(struct vb_node *node)
 {
     struct vb_prng *p = &node->world->prng;
     uint32_t window = (uint32_t)vb_prng_range(p, 8, 300) * 1024;
-    struct vb_dev_opts opts = {.seed = vb_prng_next(p),
-                               .window_bytes = vb_prng_below(p, 3) ? 8 * 1024 : window,
-                               .fetch_depth = 1u << vb_prng_below(p, 6)};
+    struct vb_dev_opts opts = {
+        .seed = vb_prng_next(p),
+        .window_bytes = vb_prng_below(p, 3) ? 8 * 1024 : window,
+        .fetch_depth = 1u << vb_prng_below(p, 6),
+        .lend_bytes = vb_prng_chance(p, 500000) ? 1 + (uint32_t)vb_prng_below(p, 1024) : 0};
     node->window_bytes = opts.window_bytes;
     node->fetch_depth = opts.fetch_depth;
     node->dev = vb_dev_create(&opts);
@@ -172,6 +174,7 @@ static void feed(struct vb_node *node)
     if (vb_pu_frames_left(node->pu) > 0)
         return;
     node->rx_next = 0;
+    vb_pu_tx_keep(node->pu); // what comes in may change memory that was lent
     uint32_t count = node->port->ops->receive(node->port, node->rx);
     vb_pu_feed(node->pu, node->rx, count);
 }
@@ -232,6 +235,7 @@ void vb_node_run(struct vb_node *node)
         node->hold_until_ns = w->now_ns + vb_prng_below(&w->prng, w->scen.hold_ns + 1);
     if (full || w->phase != VB_PHASE_FAULTS || w->now_ns >= node->hold_until_ns)
         transmit(node);
+    vb_pu_tx_keep(node->pu);
     if (idle && !full && !has_frames_to_send(node))
         rest(node);
     else

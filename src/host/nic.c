@@ -17,6 +17,7 @@
 #include <sys/random.h>
 
 enum {
+    LEND_BYTES = 1024, // an entry in a scatter list costs less than copying so much
     DRAIN_TRIES = 100
 }; // some ten microseconds each
 
@@ -94,7 +95,8 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
         return err;
     }
     nic->dev = vb_dev_create(&(struct vb_dev_opts){.seed = opts->seed ? opts->seed : draw_seed(),
-                                                   .window_bytes = opts->window_bytes});
+                                                   .window_bytes = opts->window_bytes,
+                                                   .lend_bytes = LEND_BYTES});
     if (!nic->dev) {
         if (opts->error_text)
             snprintf(opts->error_text, VB_ERROR_TEXT, "out of memory");
@@ -123,6 +125,7 @@ static uint32_t work(struct vb_nic *nic, uint64_t now)
             nic->port->ops->send(nic->port, txq);
         vb_pu_tx_release(nic->pu);
     } while (again && txq->count == 0);
+    vb_pu_tx_keep(nic->pu);
     return steps;
 }
 

@@ -32,12 +32,15 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
         dev->window_bytes = WINDOW_MIN;
     if (dev->window_bytes > WINDOW_MAX)
         dev->window_bytes = WINDOW_MAX;
+    dev->lend_bytes = opts->lend_bytes ? opts->lend_bytes : UINT32_MAX;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
     dev->pu.dev = dev;
     vb_fifo_init(&dev->pu.run);
     dev->pu.txq.arena = aligned_alloc(4096, VB_TX_BYTES);
-    if (!dev->pu.txq.arena || vb_mkey_table_init(&dev->mkeys) != 0) {
+    dev->pu.kept = aligned_alloc(4096, (size_t)VB_TX_FRAMES * VB_MTU_MAX);
+    if (!dev->pu.txq.arena || !dev->pu.kept || vb_mkey_table_init(&dev->mkeys) != 0) {
+        free(dev->pu.kept);
         free(dev->pu.txq.arena);
         free(dev);
         return NULL;
@@ -60,6 +63,7 @@ void vb_dev_destroy(struct vb_dev *dev)
     vb_timers_fini(&dev->pu.timers);
     vb_wr_pool_fini(&dev->pu.pool);
     vb_mkey_table_fini(&dev->mkeys);
+    free(dev->pu.kept);
     free(dev->pu.txq.arena);
     free(dev->cqs);
     free(dev->pd_users);

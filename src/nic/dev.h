@@ -37,6 +37,8 @@ struct vb_dev_opts {
     uint64_t seed;         // of keys and queue pair numbers
     uint32_t window_bytes; // in flight per queue pair; 0: the default
     uint32_t fetch_depth;  // send WQEs fetched ahead per queue pair; 0: the default
+    uint32_t lend_bytes;   // payloads from this length on stay where they are until the port takes
+                           // them (see vb_pu_tx_keep); 0: all are copied
 };
 
 struct vb_cqc_attr {
@@ -114,6 +116,9 @@ uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns);
 // taken.
 struct vb_txq *vb_pu_txq(struct vb_pu *pu);
 void vb_pu_tx_release(struct vb_pu *pu);
+// Copies payloads that were lent to frames not taken yet. To be called before the application may
+// change its memory: when the PU is left with frames in the queue.
+void vb_pu_tx_keep(struct vb_pu *pu);
 bool vb_pu_wants_tx(const struct vb_pu *pu); // stopped for want of room in the transmit queue
 
 // When the next timer fires, UINT64_MAX: never. A doorbell or a frame may make work earlier.

@@ -26,3 +26,28 @@ void vb_path_init(struct vb_path *path, const struct vb_ip *local, const struct 
     else
         vb_icrc_flow_init_v6(&path->icrc, local->b, remote->b, src_port, VB_ROCE_UDP_PORT);
 }
+
+void vb_tx_seal(struct vb_txq *txq, const struct vb_tx_frame *frame, uint16_t id)
+{
+    uint8_t *bytes = txq->arena + frame->offset;
+
+    if (frame->body_len == 0)
+        vb_icrc_seal(&frame->path->icrc, id, bytes, frame->len);
+    else
+        vb_icrc_seal_parts(&frame->path->icrc, id, bytes, frame->head, frame->body, frame->body_len,
+                           bytes + frame->head, frame->len - frame->head - frame->body_len);
+}
+
+void vb_tx_copy(const struct vb_txq *txq, const struct vb_tx_frame *frame, uint8_t *dst)
+{
+    const uint8_t *bytes = txq->arena + frame->offset;
+
+    if (frame->body_len == 0) {
+        memcpy(dst, bytes, frame->len);
+        return;
+    }
+    memcpy(dst, bytes, frame->head);
+    memcpy(dst + frame->head, frame->body, frame->body_len);
+    dst += frame->head + frame->body_len;
+    memcpy(dst, bytes + frame->head, frame->len - frame->head - frame->body_len);
+}

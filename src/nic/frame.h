@@ -19,28 +19,36 @@ struct vb_path {
     uint16_t src_port; // UDP source port the port sends from
     bool ipv4;
     struct vb_icrc_flow icrc;
+    void *via;                    // the port's note of where this path leads; NULL: none yet
     struct vb_path *retired_next; // the core's list of paths that no queue pair uses any more
 };
 
-// One frame received: BTH to ICRC, checked by the port. The bytes are the port's, and stay as they
-// are until the PU has consumed the frame.
+// One frame received: BTH to ICRC, checked by the port. The bytes are the port's, and last until
+// the PU has consumed the frame. A peer may be able to write to `data` meanwhile (shared memory),
+// so headers are read from `head` alone.
 struct vb_rx_frame {
     const uint8_t *data;
+    const uint8_t *head; // the first VB_FRAME_HEAD bytes (or all), which nobody else can change
     uint32_t len;
     struct vb_ip src;
 };
 
-// One frame to send, in the PU's arena. Frames that follow each other in the queue lie back to back
-// in the arena, so a run of equal lengths on one path is one segmented send.
+// One frame to send. Its bytes are in the PU's arena, but for a payload that was lent: that stays
+// in the application's memory, after the first `head` bytes. What is in the arena of frames that
+// follow each other lies back to back, so a run of equal lengths on one path is one segmented send.
 struct vb_tx_frame {
     struct vb_path *path;
-    uint32_t offset;
-    uint32_t len;
+    uint32_t offset;     // in the arena
+    uint32_t len;        // BTH to ICRC, the lent payload included
+    uint32_t head;       // bytes before the lent payload
+    uint32_t body_len;   // 0: nothing is lent
+    const uint8_t *body; // the lent payload
 };
 
 enum {
     VB_TX_FRAMES = 256,
     VB_TX_BYTES = 256 * 1024,
+    VB_FRAME_HEAD = 64, // holds all headers of any packet
 };
 
 struct vb_txq {
@@ -50,6 +58,12 @@ struct vb_txq {
     uint32_t taken; // of these, frames the port has sent
     struct vb_tx_frame frame[VB_TX_FRAMES];
 };
+
+// Writes the ICRC of a frame that will leave with the IPv4 identification `id`.
+void vb_tx_seal(struct vb_txq *txq, const struct vb_tx_frame *frame, uint16_t id);
+
+// Copies the whole frame, frame->len bytes.
+void vb_tx_copy(const struct vb_txq *txq, const struct vb_tx_frame *frame, uint8_t *dst);
 
 void vb_path_init(struct vb_path *path, const struct vb_ip *local, const struct vb_ip *remote,
                   uint16_t src_port);

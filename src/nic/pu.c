@@ -12,14 +12,21 @@ enum {
 
 // ---- transmit queue
 
-void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload)
+void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload,
+                     const uint8_t *lent)
 {
     struct vb_txq *q = &pu->txq;
     uint32_t pad = vb_packet_pad(payload), len = header + payload + pad + VB_ICRC_BYTES;
+    uint32_t body_len = lent ? payload : 0;
 
-    memset(q->arena + q->used + header + payload, 0, pad + VB_ICRC_BYTES);
-    q->frame[q->count++] = (struct vb_tx_frame){.path = qp->path, .offset = q->used, .len = len};
-    q->used += len;
+    memset(q->arena + q->used + header + payload - body_len, 0, pad + VB_ICRC_BYTES);
+    q->frame[q->count++] = (struct vb_tx_frame){.path = qp->path,
+                                                .offset = q->used,
+                                                .len = len,
+                                                .head = header,
+                                                .body_len = body_len,
+                                                .body = lent};
+    q->used += len - body_len;
     pu->turn_frames++;
     pu->count.sent_pkts++;
     pu->count.sent_bytes += len;
@@ -28,6 +35,20 @@ void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint3
 struct vb_txq *vb_pu_txq(struct vb_pu *pu)
 {
     return &pu->txq;
+}
+
+void vb_pu_tx_keep(struct vb_pu *pu)
+{
+    struct vb_txq *q = &pu->txq;
+
+    for (uint32_t i = q->taken; i < q->count; i++) {
+        struct vb_tx_frame *f = &q->frame[i];
+        uint8_t *kept = pu->kept + (size_t)i * VB_MTU_MAX;
+        if (f->body_len == 0 || f->body == kept)
+            continue;
+        memcpy(kept, f->body, f->body_len);
+        f->body = kept;
+    }
 }
 
 void vb_pu_tx_release(struct vb_pu *pu)
@@ -89,11 +110,12 @@ static void frame_in(struct vb_pu *pu)
 
     pu->count.rcvd_pkts++;
     pu->count.rcvd_bytes += frame->len;
-    if (vb_packet_decode(frame->data, frame->len, &pkt) != VB_DECODE_OK) {
+    if (vb_packet_decode(frame->head, frame->len, &pkt) != VB_DECODE_OK) {
         pu->count.rx_malformed++;
         VB_RECORD(pu, .kind = VB_STEP_FRAME_IN, .verdict = VB_RX_MALFORMED);
         return;
     }
+    pkt.payload = frame->data + (pkt.payload - frame->head);
     enum vb_rx_verdict verdict = judge(pu, frame, &pkt);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_IN, .verdict = (uint8_t)verdict, .opcode = pkt.opcode,
               .qpn = pkt.dest_qpn, .psn = pkt.psn, .bytes = pkt.payload_len,

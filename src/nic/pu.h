@@ -20,6 +20,7 @@ struct vb_pu {
     struct vb_wr_pool pool;
     struct vb_path *retired_paths; // freed when no queued frame can point to them
     struct vb_txq txq;
+    uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
     struct vb_counters count;
     vb_step_observer *observer;
     void *observer_ctx;
@@ -32,7 +33,7 @@ struct vb_pu {
 struct vb_dev {
     struct vb_mkey_table mkeys;
     struct vb_prng prng;
-    uint32_t window_bytes, fetch_depth;
+    uint32_t window_bytes, fetch_depth, lend_bytes;
     uint32_t *pd_users; // by domain - 1: PD_FREE, or the objects that live in it
     uint32_t pd_room;
     struct vb_qpc *qps[VB_DOORBELL_QPS];
@@ -80,12 +81,17 @@ static inline uint8_t *vb_pu_tx_at(struct vb_pu *pu)
     return pu->txq.arena + pu->txq.used;
 }
 
-// Ends the frame that was written at vb_pu_tx_at(): zero pad, room for the ICRC.
-void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload);
+// Ends the frame that was written at vb_pu_tx_at(): zero pad, room for the ICRC. Only its header
+// was written if the payload is lent.
+void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload,
+                     const uint8_t *lent);
 
 // ---- memory.c's rights applied to scatter lists (scatter.c)
 enum vb_mem_refusal vb_gather(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
                               uint32_t num_seg, uint32_t offset, uint8_t *dst, uint32_t len);
+// The range where it lies, if it is in one piece; otherwise *at is NULL and nothing was checked.
+enum vb_mem_refusal vb_lend(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+                            uint32_t num_seg, uint32_t offset, uint32_t len, const uint8_t **at);
 enum vb_mem_refusal vb_scatter(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
                                uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len);
 

@@ -230,12 +230,20 @@ static uint8_t request_opcode(const struct vb_wr *wr, bool first, bool last)
     return table[wr->opcode == VB_WQE_WRITE][first][last];
 }
 
+// Copies the payload to dst, or lends it.
 static bool gather(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr, uint32_t offset,
-                   uint8_t *dst, uint32_t len)
+                   uint8_t *dst, uint32_t len, const uint8_t **lent)
 {
+    *lent = NULL;
     if (wr->is_inline) {
         memcpy(dst, wr->longer + offset, len);
         return true;
+    }
+    if (len >= pu->dev->lend_bytes) {
+        if (vb_lend(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, len, lent) != VB_MEM_OK)
+            return false;
+        if (*lent)
+            return true;
     }
     return vb_gather(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, dst, len) == VB_MEM_OK;
 }
@@ -261,14 +269,15 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
         .payload_len = len,
     };
     uint8_t *at = vb_pu_tx_at(pu);
+    const uint8_t *lent;
     uint32_t header = vb_opcode_table[pkt.opcode].header_bytes;
 
-    if (!gather(pu, qp, wr, offset, at + header, len)) {
+    if (!gather(pu, qp, wr, offset, at + header, len, &lent)) {
         wr->syndrome = VB_SYN_LOCAL_PROT;
         return fail_in_turn(pu, qp, wr);
     }
     vb_packet_encode(at, &pkt);
-    vb_pu_tx_commit(pu, qp, header, len);
+    vb_pu_tx_commit(pu, qp, header, len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
               .bytes = len, .counter = wr->counter);
     sent(pu, qp, 1);
@@ -297,7 +306,7 @@ static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
         .dma_len = left < whole ? left : whole,
     };
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), &pkt);
-    vb_pu_tx_commit(pu, qp, header, 0);
+    vb_pu_tx_commit(pu, qp, header, 0, NULL);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
               .counter = wr->counter);
     qp->req.reads_out++;

@@ -308,10 +308,11 @@ void vb_responder_complete(struct vb_pu *pu, struct vb_qpc *qp)
 
 // ---- answers out
 
-static void put_answer(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
+static void put_answer(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
+                       const uint8_t *lent)
 {
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), pkt);
-    vb_pu_tx_commit(pu, qp, header, pkt->payload_len);
+    vb_pu_tx_commit(pu, qp, header, pkt->payload_len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt->opcode, .qpn = qp->qpn, .psn = pkt->psn,
               .bytes = pkt->payload_len, .detail = pkt->syndrome);
 }
@@ -332,7 +333,7 @@ static void send_answer(struct vb_pu *pu, struct vb_qpc *qp)
     if (is_nak && pkt.syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE))
         pu->count.rcvd_seq_err++;
     r->answer = VB_ANSWER_NONE;
-    put_answer(pu, qp, &pkt);
+    put_answer(pu, qp, &pkt, NULL);
     if (r->closing)
         vb_qpc_fail(pu, qp);
 }
@@ -381,11 +382,11 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
         job_fails(pu, qp, job);
         return false;
     }
-    if (len > 0) {
+    bool lent = len >= pu->dev->lend_bytes;
+    if (len > 0 && !lent)
         memcpy(vb_pu_tx_at(pu) + vb_opcode_table[pkt.opcode].header_bytes, src, len);
-        vb_pu_touch(pu, src, len, false);
-    }
-    put_answer(pu, qp, &pkt);
+    vb_pu_touch(pu, src, len, false);
+    put_answer(pu, qp, &pkt, lent ? src : NULL);
     job->raddr += len;
     job->len -= len;
     job->psn = vb_psn_add(job->psn, 1);

@@ -51,6 +51,24 @@ enum vb_mem_refusal vb_gather(struct vb_pu *pu, uint32_t pd, const struct vb_seg
     return VB_MEM_OK;
 }
 
+enum vb_mem_refusal vb_lend(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+                            uint32_t num_seg, uint32_t offset, uint32_t len, const uint8_t **at)
+{
+    *at = NULL;
+    for (; num_seg > 0 && offset >= seg->len; seg++, num_seg--)
+        offset -= seg->len;
+    if (num_seg == 0 || seg->len - offset < len)
+        return VB_MEM_OK;
+    uint8_t *where;
+    enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, pd, seg->key, seg->addr + offset, len,
+                                          VB_LOCAL_READ, &where);
+    if (r != VB_MEM_OK)
+        return r;
+    vb_pu_touch(pu, where, len, false);
+    *at = where;
+    return VB_MEM_OK;
+}
+
 enum vb_mem_refusal vb_scatter(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
                                uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len)
 {

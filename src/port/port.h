@@ -28,6 +28,9 @@ struct vb_port_ops {
     void (*send)(struct vb_port *port, struct vb_txq *txq);
     // Fills up to VB_PORT_RX_BATCH frames, valid until the next receive. Returns how many.
     uint32_t (*receive)(struct vb_port *port, struct vb_rx_frame *frames);
+    // Prepares for sleep: a descriptor that becomes readable when frames come, or -EAGAIN when some
+    // may be waiting already. Receiving ends the preparation. NULL: a port without descriptors.
+    int (*sleep)(struct vb_port *port);
     void (*close)(struct vb_port *port);
 };
 

@@ -256,7 +256,7 @@ static struct host *find_host(struct vb_simnet *net, const struct vb_ip *ip)
     return NULL;
 }
 
-static void send_one(struct host *from, const struct vb_tx_frame *frame, const uint8_t *bytes,
+static void send_one(struct host *from, const struct vb_txq *txq, const struct vb_tx_frame *frame,
                      uint16_t burst_index)
 {
     struct vb_simnet *net = from->net;
@@ -275,7 +275,7 @@ static void send_one(struct host *from, const struct vb_tx_frame *frame, const u
     p->src_port = frame->path->src_port;
     p->burst_index = burst_index;
     p->len = frame->len;
-    memcpy(p->bytes, bytes, frame->len);
+    vb_tx_copy(txq, frame, p->bytes);
     uint16_t id = from->opts.random_ids ? (uint16_t)vb_prng_next(&net->prng) : burst_index;
     vb_icrc_seal(&frame->path->icrc, id, p->bytes, p->len);
     transmit(net, p);
@@ -292,7 +292,7 @@ static void host_send(struct vb_port *port, struct vb_txq *txq)
         stop = txq->taken + (uint32_t)vb_prng_below(&h->net->prng, stop - txq->taken);
     for (; txq->taken < stop; txq->taken++) {
         const struct vb_tx_frame *f = &txq->frame[txq->taken];
-        send_one(h, f, txq->arena + f->offset, index);
+        send_one(h, txq, f, index);
         bool same = txq->taken + 1 < stop && f[1].path == f->path && f[1].len == f->len;
         index = same ? (uint16_t)((index + 1) % 64) : 0;
     }
@@ -375,8 +375,8 @@ static uint32_t host_receive(struct vb_port *port, struct vb_rx_frame *frames)
     uint32_t batch = (uint32_t)vb_prng_range(&h->net->prng, 1, h->opts.batch_max);
     struct packet **end = &h->inbox;
     for (; count < batch && *end; count++, end = &(*end)->next)
-        frames[count] =
-            (struct vb_rx_frame){.data = (*end)->bytes, .len = (*end)->len, .src = (*end)->src};
+        frames[count] = (struct vb_rx_frame){
+            .data = (*end)->bytes, .head = (*end)->bytes, .len = (*end)->len, .src = (*end)->src};
     h->lent = h->inbox;
     h->inbox = *end;
     *end = NULL;

@@ -120,9 +120,18 @@ static void close_port(struct vb_port *port)
     free(u);
 }
 
+// A descriptor that polls as readable while datagrams wait needs no preparation, but datagrams
+// already taken from the socket may not be split to their end.
+static int udp_sleep(struct vb_port *port)
+{
+    const struct udp *u = (const struct udp *)port;
+    return u->rx.at < u->rx.count ? -EAGAIN : u->fd;
+}
+
 static const struct vb_port_ops udp_ops = {
     .send = vb_udp_send,
     .receive = vb_udp_receive,
+    .sleep = udp_sleep,
     .close = close_port,
 };
 

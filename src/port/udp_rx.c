@@ -146,7 +146,7 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
             u->port.stats.faults_dropped++;
             continue;
         }
-        frames[made++] = (struct vb_rx_frame){.data = frame, .len = len, .src = src};
+        frames[made++] = (struct vb_rx_frame){.data = frame, .head = frame, .len = len, .src = src};
     }
     if (rx->offset >= total) {
         rx->at++;

@@ -29,7 +29,9 @@ union udp_control {
 
 struct udp_tx {
     struct mmsghdr msg[UDP_TX_MESSAGES];
-    struct iovec iov[UDP_TX_MESSAGES];
+    struct iovec iov[2 * VB_TX_FRAMES + UDP_TX_MESSAGES]; // a lent payload splits a message in
+                                                          // three
+    uint32_t iov_used;
     struct sockaddr_in to[UDP_TX_MESSAGES];
     union udp_control control[UDP_TX_MESSAGES];
     uint32_t first[UDP_TX_MESSAGES]; // first frame of each message

@@ -17,8 +17,6 @@ void vb_udp_tx_init(struct udp_tx *tx)
         tx->to[i].sin_port = htons(VB_ROCE_UDP_PORT);
         h->msg_name = &tx->to[i];
         h->msg_namelen = sizeof tx->to[i];
-        h->msg_iov = &tx->iov[i];
-        h->msg_iovlen = 1;
         h->msg_control = tx->control[i].bytes;
         h->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
         struct cmsghdr *c = CMSG_FIRSTHDR(h);
@@ -73,7 +71,7 @@ static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t 
             break;
         if (u->drop_ppm && is_doomed(&u->tx, i))
             break;
-        assert(f->offset == txq->frame[i - 1].offset + txq->frame[i - 1].len);
+        assert(f->offset == f[-1].offset + f[-1].len - f[-1].body_len);
         bytes += f->len;
         if (f->len < head->len)
             return i + 1;
@@ -81,22 +79,38 @@ static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t 
     return i;
 }
 
+// Points message h at frames [first, end): what lies in the arena between two lent payloads is one
+// piece.
+static void gather(struct msghdr *h, struct iovec *v, const struct vb_txq *txq, uint32_t first,
+                   uint32_t end)
+{
+    h->msg_iov = v;
+    *v = (struct iovec){.iov_base = txq->arena + txq->frame[first].offset};
+    for (uint32_t i = first; i < end; i++) {
+        const struct vb_tx_frame *f = &txq->frame[i];
+        if (f->body_len == 0) {
+            v->iov_len += f->len;
+            continue;
+        }
+        v->iov_len += f->head;
+        *++v = (struct iovec){(void *)(uintptr_t)f->body, f->body_len};
+        *++v = (struct iovec){txq->arena + f->offset + f->head, f->len - f->head - f->body_len};
+    }
+    h->msg_iovlen = (size_t)(v + 1 - h->msg_iov);
+}
+
 // Prepares message m to carry frames [first, end), sealed.
 static void load(struct udp_tx *tx, unsigned m, struct vb_txq *txq, uint32_t first, uint32_t end)
 {
     const struct vb_tx_frame *head = &txq->frame[first];
-    uint32_t bytes = 0;
-    for (uint32_t i = first; i < end; i++) {
-        struct vb_tx_frame *f = &txq->frame[i];
-        vb_icrc_seal(&f->path->icrc, (uint16_t)(i - first), txq->arena + f->offset, f->len);
-        bytes += f->len;
-    }
+    for (uint32_t i = first; i < end; i++)
+        vb_tx_seal(txq, &txq->frame[i], (uint16_t)(i - first));
     tx->first[m] = first;
     tx->end[m] = end;
     tx->to[m].sin_addr.s_addr = remote_v4(head->path);
-    tx->iov[m].iov_base = txq->arena + head->offset;
-    tx->iov[m].iov_len = bytes;
     struct msghdr *h = &tx->msg[m].msg_hdr;
+    gather(h, tx->iov + tx->iov_used, txq, first, end);
+    tx->iov_used += (uint32_t)h->msg_iovlen;
     h->msg_controllen = 0;
     if (end - first > 1) {
         uint16_t segment_bytes = (uint16_t)head->len;
@@ -110,6 +124,7 @@ static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
 {
     unsigned m = 0;
     uint32_t i = txq->taken;
+    u->tx.iov_used = 0;
     while (i < txq->count && m < UDP_TX_MESSAGES) {
         if (u->drop_ppm && is_doomed(&u->tx, i)) {
             i++;
@@ -132,11 +147,11 @@ static bool is_full(int error)
 static bool send_singly(struct udp *u, unsigned m, struct vb_txq *txq)
 {
     for (uint32_t i = u->tx.first[m]; i < u->tx.end[m]; i++) {
-        struct vb_tx_frame *f = &txq->frame[i];
-        uint8_t *bytes = txq->arena + f->offset;
-        vb_icrc_seal(&f->path->icrc, 0, bytes, f->len);
-        if (sendto(u->fd, bytes, f->len, 0, (const struct sockaddr *)&u->tx.to[m],
-                   sizeof u->tx.to[m]) < 0) {
+        struct iovec iov[3];
+        struct msghdr h = {.msg_name = &u->tx.to[m], .msg_namelen = sizeof u->tx.to[m]};
+        vb_tx_seal(txq, &txq->frame[i], 0);
+        gather(&h, iov, txq, i, i + 1);
+        if (sendmsg(u->fd, &h, 0) < 0) {
             if (is_full(errno))
                 return false;
             u->port.stats.tx_errors++;
@@ -183,14 +198,14 @@ static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
     return true;
 }
 
-// One frame alone is where latency counts: the cheapest call, no control message.
+// One frame alone is where latency counts: the cheapest call, no control message, no list.
 static void send_one(struct udp *u, struct vb_txq *txq)
 {
     struct vb_tx_frame *f = &txq->frame[txq->taken];
     uint8_t *bytes = txq->arena + f->offset;
     struct sockaddr_in *to = &u->tx.to[0];
     to->sin_addr.s_addr = remote_v4(f->path);
-    vb_icrc_seal(&f->path->icrc, 0, bytes, f->len);
+    vb_tx_seal(txq, f, 0);
     if (sendto(u->fd, bytes, f->len, 0, (const struct sockaddr *)to, sizeof *to) < 0) {
         if (is_full(errno))
             return;
@@ -204,7 +219,7 @@ void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
     struct udp *u = (struct udp *)port;
     if (u->drop_ppm) {
         judge(u, txq);
-    } else if (txq->count - txq->taken == 1) {
+    } else if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
         send_one(u, txq);
         return;
     }

@@ -180,20 +180,40 @@ static uint32_t base_for_len(struct vb_icrc_flow *flow, uint32_t len)
     return flow->memo_base;
 }
 
-static uint32_t compute(struct vb_icrc_flow *flow, uint16_t id, const uint8_t *frame, size_t len)
+// The state with which a frame of `len` bytes begins.
+static uint32_t start_state(struct vb_icrc_flow *flow, uint16_t id, uint8_t resv8a, size_t len)
 {
     uint32_t start = base_for_len(flow, (uint32_t)len);
     if (!flow->ipv6)
         start ^= field_share(v4_id_shares, id);
-    if (frame[RESV8A])
-        start ^= resv8a_share(frame[RESV8A]);
-    return crc32_gzip_refl(start, frame, len - ICRC_BYTES);
+    if (resv8a)
+        start ^= resv8a_share(resv8a);
+    return start;
+}
+
+static uint32_t compute(struct vb_icrc_flow *flow, uint16_t id, const uint8_t *frame, size_t len)
+{
+    return crc32_gzip_refl(start_state(flow, id, frame[RESV8A], len), frame, len - ICRC_BYTES);
 }
 
 void vb_icrc_seal(struct vb_icrc_flow *flow, uint16_t id, uint8_t *frame, size_t len)
 {
     assert(len >= VB_ICRC_FRAME_MIN && len <= VB_ICRC_FRAME_MAX);
     vb_put_le32(frame + len - ICRC_BYTES, compute(flow, id, frame, len));
+}
+
+void vb_icrc_seal_parts(struct vb_icrc_flow *flow, uint16_t id, const uint8_t *head,
+                        size_t head_len, const uint8_t *body, size_t body_len, uint8_t *tail,
+                        size_t tail_len)
+{
+    size_t len = head_len + body_len + tail_len;
+    assert(head_len >= VB_ICRC_FRAME_MIN - ICRC_BYTES && tail_len >= ICRC_BYTES);
+    assert(len <= VB_ICRC_FRAME_MAX);
+    uint32_t crc = crc32_gzip_refl(start_state(flow, id, head[RESV8A], len), head, head_len);
+    crc = crc32_gzip_refl(crc, body, body_len);
+    if (tail_len > ICRC_BYTES)
+        crc = crc32_gzip_refl(crc, tail, tail_len - ICRC_BYTES);
+    vb_put_le32(tail + tail_len - ICRC_BYTES, crc);
 }
 
 // Takes the difference at the end of the frame back to where the identification enters: there its

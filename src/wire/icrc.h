@@ -36,6 +36,12 @@ void vb_icrc_flow_init_v6(struct vb_icrc_flow *flow, const uint8_t src[16], cons
 // `id` is the IPv4 identification the packet will carry (ignored for IPv6).
 void vb_icrc_seal(struct vb_icrc_flow *flow, uint16_t id, uint8_t *frame, size_t len);
 
+// The same for a frame in three places: `head`, `body` of any length, and `tail`, whose last four
+// bytes the ICRC is. `head` holds at least the BTH.
+void vb_icrc_seal_parts(struct vb_icrc_flow *flow, uint16_t id, const uint8_t *head,
+                        size_t head_len, const uint8_t *body, size_t body_len, uint8_t *tail,
+                        size_t tail_len);
+
 enum vb_icrc_verdict {
     VB_ICRC_BAD,
     VB_ICRC_EXACT,  // right for the identification that was guessed

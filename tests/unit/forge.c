@@ -132,8 +132,10 @@ struct forge *forge_open(const struct forge_opts *opts)
     f->now_ns = 1000000;
     f->local = ipv4(1);
     f->remote = ipv4(2);
-    f->dev = vb_dev_create(&(struct vb_dev_opts){
-        .seed = 42, .window_bytes = f->opts.window_bytes, .fetch_depth = f->opts.fetch_depth});
+    f->dev = vb_dev_create(&(struct vb_dev_opts){.seed = 42,
+                                                 .window_bytes = f->opts.window_bytes,
+                                                 .fetch_depth = f->opts.fetch_depth,
+                                                 .lend_bytes = f->opts.lend_bytes});
     assert_non_null(f->dev);
     f->pu = vb_dev_pu(f->dev);
     vb_pu_observe(f->pu, observe, f);
@@ -210,11 +212,11 @@ static void keep_frame(struct forge *f, const struct vb_txq *q, const struct vb_
     struct forge_sent *s = &f->sent[f->sent_count];
 
     assert_true(f->sent_count < FORGE_SENT_MAX);
-    assert_true(t->offset + t->len <= VB_TX_BYTES && t->len <= VB_FRAME_MAX);
+    assert_true(t->offset + t->len - t->body_len <= VB_TX_BYTES && t->len <= VB_FRAME_MAX);
     s->bytes = malloc(t->len);
     s->len = t->len;
     assert_non_null(s->bytes);
-    memcpy(s->bytes, q->arena + t->offset, t->len);
+    vb_tx_copy(q, t, s->bytes);
     assert_int_equal(vb_packet_decode(s->bytes, s->len, &s->pkt), VB_DECODE_OK);
     assert_int_equal(s->pkt.dest_qpn, FORGE_PEER_QPN);
     assert_int_equal(s->pkt.pkey, VB_PKEY_DEFAULT);
@@ -288,7 +290,8 @@ void forge_queue_bytes(struct forge *f, const void *bytes, uint32_t len, const s
     uint8_t *copy = malloc(len ? len : 1); // exact, so that the sanitizer guards its end
     assert_non_null(copy);
     memcpy(copy, bytes, len);
-    f->feed[f->feed_count++] = (struct vb_rx_frame){.data = copy, .len = len, .src = *src};
+    f->feed[f->feed_count++] =
+        (struct vb_rx_frame){.data = copy, .head = copy, .len = len, .src = *src};
 }
 
 void forge_queue_from(struct forge *f, const struct vb_packet *pkt, const struct vb_ip *src)

@@ -28,6 +28,7 @@ struct forge_opts {
     uint8_t timeout, retry_cnt, rnr_retry, rnr_timer;
     uint8_t reads_out, reads_in; // max_rd_atomic, max_dest_rd_atomic
     uint32_t window_bytes, fetch_depth;
+    uint32_t lend_bytes;
     uint32_t send_depth, recv_depth, sges, inline_bytes;
     uint32_t send_cq_entries, recv_cq_entries;
     uint64_t sq_start, rq_start, cq_start;

@@ -203,6 +203,30 @@ static void test_every_length_agrees_with_the_reference(void **state)
     }
 }
 
+static void test_parts_seal_like_the_whole(void **state)
+{
+    (void)state;
+    struct vb_prng prng = {.state = 33};
+    uint8_t whole[4200], head[64], body[4200], tail[8];
+    for (unsigned i = 0; i < 4000; i++) {
+        struct path path = random_path(&prng, i & 1);
+        struct vb_icrc_flow flow;
+        flow_of(&flow, &path);
+        size_t head_len = vb_prng_range(&prng, 12, sizeof head);
+        size_t body_len = vb_prng_below(&prng, 4097), tail_len = vb_prng_range(&prng, 4, 7);
+        size_t len = head_len + body_len + tail_len;
+        uint16_t id = (uint16_t)vb_prng_next(&prng);
+        fill(&prng, whole, len);
+        memcpy(head, whole, head_len);
+        memcpy(body, whole + head_len, body_len);
+        memcpy(tail, whole + head_len + body_len, tail_len);
+        vb_icrc_seal(&flow, id, whole, len);
+        vb_icrc_seal_parts(&flow, id, head, head_len, body, body_len, tail, tail_len);
+        assert_memory_equal(tail, whole + head_len + body_len, tail_len);
+        assert_memory_equal(head, whole, head_len);
+    }
+}
+
 // Steps below 4096 meet every highest nibble of the length fields, up to the longest datagram.
 static void test_long_lengths(void **state)
 {
@@ -423,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_every_identification),
         cmocka_unit_test(test_lengths_may_alternate),
         cmocka_unit_test(test_dont_fragment_may_be_clear),
+        cmocka_unit_test(test_parts_seal_like_the_whole),
         cmocka_unit_test(test_resv8a_is_not_covered),
         cmocka_unit_test(test_single_bit_flips),
         cmocka_unit_test(test_random_damage_rarely_solves),

@@ -52,7 +52,11 @@ static void drain(struct forge *f, bool by_steps, struct log *log)
         run(f, by_steps);
         struct vb_txq *q = vb_pu_txq(f->pu);
         again = vb_pu_wants_tx(f->pu);
-        keep(log, q->arena, q->used);
+        for (uint32_t i = q->taken; i < q->count; i++) {
+            uint8_t bytes[VB_FRAME_MAX];
+            vb_tx_copy(q, &q->frame[i], bytes);
+            keep(log, bytes, q->frame[i].len);
+        }
         q->taken = q->count;
         vb_pu_tx_release(f->pu);
     } while (again);
@@ -113,6 +117,7 @@ static void script(bool by_steps, uint64_t seed, struct log *log)
     struct forge_opts o = forge_defaults();
     o.window_bytes = 16384;
     o.timeout = 8; // 1 ms, so that timers fire
+    o.lend_bytes = seed & 1 ? 300 : 0;
     struct forge *f = forge_open(&o);
     vb_pu_observe(f->pu, NULL, NULL); // with an observer, vb_pu_poll() would call vb_pu_step()
     for (uint64_t turn = 0; turn < TURNS; turn++) {

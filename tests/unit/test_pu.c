@@ -273,6 +273,93 @@ static void test_frames_lie_back_to_back(void **state)
     forge_close(f);
 }
 
+static struct forge *open_lending(void)
+{
+    struct forge_opts o = forge_defaults();
+    o.lend_bytes = 256;
+    struct forge *f = forge_open(&o);
+    forge_fill(f, 0, 5000, 3);
+    return f;
+}
+
+// The arena then holds headers and trailers alone, still back to back.
+static void test_long_payloads_are_lent(void **state)
+{
+    (void)state;
+    struct forge *f = open_lending();
+    forge_post(f, 1, VB_WR_WRITE, 0, 2 * 1024 + 255);
+    vb_pu_poll(f->pu, f->now_ns);
+    const struct vb_txq *q = vb_pu_txq(f->pu);
+    assert_int_equal(q->count, 3);
+    assert_ptr_equal(q->frame[0].body, f->memory);
+    assert_ptr_equal(q->frame[1].body, f->memory + 1024);
+    assert_int_equal(q->frame[1].body_len, 1024);
+    assert_int_equal(q->frame[2].body_len, 0); // too short
+    assert_int_equal(q->frame[1].offset, 28 + 4);
+    assert_int_equal(q->frame[2].offset, 28 + 4 + 12 + 4);
+    forge_keep(f);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_memory_equal(forge_sent(f, i)->payload, f->memory + i * 1024,
+                            forge_sent(f, i)->payload_len);
+    forge_close(f);
+}
+
+// A payload in two pieces is copied; one that a list holds in one piece is not.
+static void test_pieces_are_copied(void **state)
+{
+    (void)state;
+    struct forge *f = open_lending();
+    const struct vb_sge sge[2] = {{forge_addr(f, 0), 1000, f->key},
+                                  {forge_addr(f, 3000), 1024 + 24, f->key}};
+    const struct vb_send_wr wr = {.sge = sge, .num_sge = 2, .opcode = VB_WR_SEND};
+    assert_int_equal(vb_driver_post_send(&f->qp, &wr, 1), 1);
+    vb_pu_poll(f->pu, f->now_ns);
+    const struct vb_txq *q = vb_pu_txq(f->pu);
+    assert_int_equal(q->count, 2);
+    assert_int_equal(q->frame[0].body_len, 0);
+    assert_ptr_equal(q->frame[1].body, f->memory + 3024);
+    forge_keep(f);
+    assert_memory_equal(forge_sent(f, 0)->payload + 1000, f->memory + 3000, 24);
+    forge_close(f);
+}
+
+static void test_lent_memory_needs_its_key(void **state)
+{
+    (void)state;
+    struct forge *f = open_lending();
+    const struct vb_sge sge = {forge_addr(f, FORGE_MEMORY - 1023), 1024, f->key};
+    const struct vb_send_wr wr = {.sge = &sge, .num_sge = 1, .opcode = VB_WR_SEND};
+    assert_int_equal(vb_driver_post_send(&f->qp, &wr, 1), 1);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_int_equal(vb_pu_txq(f->pu)->count, 0);
+    assert_int_equal(forge_state(f), VB_QPS_ERR);
+    forge_close(f);
+}
+
+// What the port did not take is kept as it was, whatever becomes of the memory.
+static void test_frames_left_behind_keep_their_bytes(void **state)
+{
+    (void)state;
+    struct forge *f = open_lending();
+    forge_post(f, 1, VB_WR_WRITE, 0, 4096);
+    vb_pu_poll(f->pu, f->now_ns);
+    vb_pu_txq(f->pu)->taken = 1;
+    f->kept++;
+    vb_pu_tx_keep(f->pu);
+    assert_ptr_equal(vb_pu_txq(f->pu)->frame[0].body, f->memory);
+    forge_fill(f, 0, 5000, 4);
+    vb_pu_tx_keep(f->pu); // once is enough
+    forge_keep(f);
+    uint8_t *before = malloc(4096);
+    memcpy(before, f->memory, 4096);
+    forge_fill(f, 0, 4096, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_memory_equal(forge_sent(f, i)->payload, f->memory + (i + 1) * 1024, 1024);
+    assert_memory_not_equal(before, f->memory, 4096);
+    free(before);
+    forge_close(f);
+}
+
 static void test_queue_pair_goes_while_its_frames_wait(void **state)
 {
     (void)state;
@@ -484,6 +571,10 @@ int main(void)
         cmocka_unit_test(test_frames_are_limited_too),
         cmocka_unit_test(test_frames_lie_back_to_back),
         cmocka_unit_test(test_queue_pair_goes_while_its_frames_wait),
+        cmocka_unit_test(test_long_payloads_are_lent),
+        cmocka_unit_test(test_pieces_are_copied),
+        cmocka_unit_test(test_lent_memory_needs_its_key),
+        cmocka_unit_test(test_frames_left_behind_keep_their_bytes),
         cmocka_unit_test(test_queue_pair_goes_in_any_moment),
         cmocka_unit_test(test_queue_pairs_take_turns),
         cmocka_unit_test(test_every_doorbell_is_heard),
