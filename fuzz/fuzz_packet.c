@@ -13,31 +13,53 @@ static void require(bool holds)
         abort();
 }
 
-// Bits that decoding drops: MigReq, resv6 and resv7 of the BTH.
-static uint8_t kept_bits(size_t offset)
+// Bits that are reserved: decoding drops them, and encoding writes them as zero.
+static uint8_t kept_bits(size_t offset, uint32_t facts)
 {
     switch (offset) {
-    case 1: return (uint8_t)~0x40;
+    case 1: return (uint8_t)~0x40; // MigReq, which is always written as one
     case 4: return 0xc0;
     case 8: return 0x80;
-    default: return 0xff;
+    case 12: return facts & (VB_OP_XRCETH | VB_OP_FETH | VB_OP_CNP) ? 0 : 0xff;
+    case 13:
+    case 14: return facts & (VB_OP_FETH | VB_OP_CNP) ? 0 : 0xff;
+    case 15: return facts & VB_OP_FETH ? 0x3f : facts & VB_OP_CNP ? 0 : 0xff;
+    case 16: return facts & (VB_OP_DETH | VB_OP_CNP) ? 0 : 0xff;
+    default: return offset > 16 && (facts & VB_OP_CNP) ? 0 : 0xff;
     }
+}
+
+static_assert(sizeof(struct vb_packet) == 112, "without holes, so that memcmp can judge it");
+
+// Whatever the struct held before, decoding sets all of it.
+static void check_all_is_set(const uint8_t *frame, size_t len, const struct vb_packet *packet)
+{
+    struct vb_packet again;
+    memset(&again, 0xff, sizeof again);
+    require(vb_packet_decode(frame, len, &again) == VB_DECODE_OK);
+    require(memcmp(&again, packet, sizeof again) == 0);
 }
 
 static void check_packet(const uint8_t *frame, size_t len)
 {
     struct vb_packet packet;
+    memset(&packet, 0, sizeof packet);
     if (vb_packet_decode(frame, len, &packet) != VB_DECODE_OK)
         return;
+    const struct vb_opcode_info *info = &vb_opcode_table[frame[0]];
     size_t headers = (size_t)(packet.payload - frame);
     size_t pad = vb_packet_pad(packet.payload_len);
     require(headers + packet.payload_len + pad + VB_ICRC_BYTES == len);
-    require(packet.facts == vb_opcode_table[frame[0]].facts);
+    require(packet.facts == info->facts && packet.transport == info->transport);
+    require(!(info->facts & VB_OP_ATOMIC_WRITE) || packet.payload_len == VB_ATOMIC_WRITE_BYTES);
+    require(!(info->facts & VB_OP_MASKED_ETH) || packet.atomic_bytes == 4 ||
+            packet.atomic_bytes == 8);
+    check_all_is_set(frame, len, &packet);
 
     uint8_t again[VB_HEADERS_MAX];
     require(vb_packet_encode(again, &packet) == headers);
     for (size_t i = 0; i < headers; i++)
-        require(((again[i] ^ frame[i]) & kept_bits(i)) == 0);
+        require(again[i] == ((frame[i] & kept_bits(i, info->facts)) | (i == 1 ? 0x40 : 0)));
 }
 
 static void check_icrc(bool ipv6, uint16_t guess, uint8_t *frame, size_t len)

@@ -107,7 +107,8 @@ uint32_t vb_perf_path_mtu(uint32_t from_ip, uint32_t to_ip)
     if (fd >= 0)
         close(fd);
     uint32_t mtu = VB_MTU_MAX;
-    while (mtu > VB_MTU_MIN && (int)(mtu + IP_UDP_BYTES + VB_HEADERS_MAX + VB_ICRC_BYTES) > bytes)
+    while (mtu > VB_MTU_MIN &&
+           (int)(mtu + IP_UDP_BYTES + VB_PAYLOAD_HEADERS_MAX + VB_ICRC_BYTES) > bytes)
         mtu /= 2;
     return mtu;
 }

@@ -6,29 +6,92 @@
 
 #include <assert.h>
 
+// The BTH as three words, first to last.
+#define BTH_SOLICITED   (1u << 23)
+#define BTH_MIGREQ      (1u << 22)
+#define BTH_PAD_SHIFT   20
+#define BTH_TVER_MASK   (0xfu << 16)
+#define BTH_FECN        (1u << 31)
+#define BTH_BECN        (1u << 30)
+#define BTH_ACK_REQUEST (1u << 31)
+
 enum {
-    BTH_SOLICITED = 0x80, // byte 1
-    BTH_MIGREQ = 0x40,
-    BTH_PAD_SHIFT = 4,
-    BTH_TVER_MASK = 0x0f,
-    BTH_FECN = 0x80, // byte 4
-    BTH_BECN = 0x40,
-    BTH_ACK_REQUEST = 0x80,       // byte 8
+    LOW_24 = 0xffffff, // a number below reserved bits or another field
+    FETH_TYPE_MASK = 0xf,
+    FETH_LEVEL_SHIFT = 4,
+    FETH_LEVEL_MASK = 3,
     PKEY_BASE_MASK = 0x7fff,      // bit 15 only tells full from limited membership
     DATAGRAM_BYTES_MASK = 0xfffc, // lengths that a datagram can have and that are multiples of four
+    CLEAR_RUN = 40,
 };
 
-static void decode_atomic_eth(const uint8_t *p, struct vb_packet *out)
+static_assert(offsetof(struct vb_packet, syndrome) + 2 * CLEAR_RUN == sizeof(struct vb_packet),
+              "two runs clear exactly the end of the struct");
+
+// Extended headers in the order in which they stand on the wire (clause 9.2.2, figure 74 on): the
+// leading ones, then RETH or AETH, then the trailing ones. Most packets have those in the middle
+// alone, so one test each passes over the others.
+#define LEADING  (VB_OP_XRCETH | VB_OP_DETH | VB_OP_FETH | VB_OP_MASKED_ETH)
+#define JUDGED   (VB_OP_ATOMIC_WRITE | VB_OP_MASKED_ETH) // more to check than lengths
+#define TRAILING (VB_OP_IMM | VB_OP_IETH | VB_OP_ATOMIC_ETH | VB_OP_ATOMIC_ACK_ETH)
+
+static void decode_masked_eth(const uint8_t *p, struct vb_packet *out)
 {
+    uint32_t bytes = vb_get_be32(p + 12);
     out->raddr = vb_get_be64(p);
     out->rkey = vb_get_be32(p + 8);
-    out->swap_add = vb_get_be64(p + 12);
-    out->compare = vb_get_be64(p + 20);
+    out->atomic_bytes = bytes == 4 || bytes == 8 ? (uint8_t)bytes : 0;
+    out->swap_add = vb_get_be64(p + 16);
+    out->compare = vb_get_be64(p + 24);
+    out->swap_mask = vb_get_be64(p + 32);
+    out->compare_mask = vb_get_be64(p + 40);
 }
 
-// Extended headers stand on the wire in the order of these tests (clause 9.2.2, figure 74 on).
+// Returns where the headers after the leading ones begin.
+static const uint8_t *decode_leading(const uint8_t *p, uint32_t facts, struct vb_packet *out)
+{
+    if (facts & VB_OP_XRCETH) {
+        out->xrc_srqn = vb_get_be32(p) & LOW_24;
+        p += VB_XRCETH_BYTES;
+    }
+    if (facts & VB_OP_DETH) {
+        out->qkey = vb_get_be32(p);
+        out->src_qpn = vb_get_be32(p + 4) & LOW_24;
+        p += VB_DETH_BYTES;
+    }
+    if (facts & VB_OP_FETH) {
+        uint32_t feth = vb_get_be32(p);
+        out->flush_type = feth & FETH_TYPE_MASK;
+        out->flush_level = feth >> FETH_LEVEL_SHIFT & FETH_LEVEL_MASK;
+        p += VB_FETH_BYTES;
+    }
+    if (facts & VB_OP_MASKED_ETH) {
+        decode_masked_eth(p, out);
+        p += VB_MASKED_ATOMIC_BYTES;
+    }
+    return p;
+}
+
+static void decode_trailing(const uint8_t *p, uint32_t facts, struct vb_packet *out)
+{
+    if (facts & VB_OP_IMM)
+        memcpy(&out->imm, p, VB_IMM_BYTES);
+    if (facts & VB_OP_IETH)
+        out->imm = vb_get_be32(p);
+    if (facts & VB_OP_ATOMIC_ETH) {
+        out->raddr = vb_get_be64(p);
+        out->rkey = vb_get_be32(p + 8);
+        out->swap_add = vb_get_be64(p + 12);
+        out->compare = vb_get_be64(p + 20);
+    }
+    if (facts & VB_OP_ATOMIC_ACK_ETH)
+        out->atomic_old = vb_get_be64(p);
+}
+
 static void decode_extended(const uint8_t *p, uint32_t facts, struct vb_packet *out)
 {
+    if (facts & LEADING)
+        p = decode_leading(p, facts, out);
     if (facts & VB_OP_RETH) {
         out->raddr = vb_get_be64(p);
         out->rkey = vb_get_be32(p + 8);
@@ -36,67 +99,135 @@ static void decode_extended(const uint8_t *p, uint32_t facts, struct vb_packet *
         p += VB_RETH_BYTES;
     }
     if (facts & VB_OP_AETH) {
-        out->syndrome = p[0];
-        out->msn = vb_get_be24(p + 1);
+        uint32_t aeth = vb_get_be32(p);
+        out->syndrome = (uint8_t)(aeth >> 24);
+        out->msn = aeth & LOW_24;
         p += VB_AETH_BYTES;
     }
-    if (facts & VB_OP_IMM)
-        memcpy(&out->imm, p, VB_IMM_BYTES);
-    if (facts & VB_OP_IETH)
-        out->imm = vb_get_be32(p);
-    if (facts & VB_OP_ATOMIC_ETH)
-        decode_atomic_eth(p, out);
-    if (facts & VB_OP_ATOMIC_ACK_ETH)
-        out->atomic_old = vb_get_be64(p);
+    if (facts & TRAILING)
+        decode_trailing(p, facts, out);
+}
+
+// What the lengths do not tell.
+static enum vb_decode judge(const struct vb_packet *p)
+{
+    if ((p->facts & VB_OP_ATOMIC_WRITE) && p->payload_len != VB_ATOMIC_WRITE_BYTES)
+        return VB_DECODE_PAD;
+    if ((p->facts & VB_OP_MASKED_ETH) && p->atomic_bytes == 0)
+        return VB_DECODE_FIELD;
+    return VB_DECODE_OK;
+}
+
+// Zero in every field that some opcode does not carry: the end of the struct. In two runs, because
+// compilers clear a longer one by a string instruction, which costs more than all other decoding.
+static void clear_extended(struct vb_packet *out)
+{
+    uint8_t *run = (uint8_t *)out + offsetof(struct vb_packet, syndrome);
+    memset(run, 0, CLEAR_RUN);
+    memset(run + CLEAR_RUN, 0, CLEAR_RUN);
+}
+
+static void decode_bth(uint32_t first, const uint8_t *bytes, struct vb_packet *out)
+{
+    uint32_t second = vb_get_be32(bytes + 4), third = vb_get_be32(bytes + 8);
+
+    out->opcode = (uint8_t)(first >> 24);
+    out->solicited = first & BTH_SOLICITED;
+    out->ack_request = third & BTH_ACK_REQUEST;
+    out->becn = second & BTH_BECN;
+    out->fecn = second & BTH_FECN;
+    out->pkey = (uint16_t)first;
+    out->dest_qpn = second & LOW_24;
+    out->psn = third & LOW_24;
 }
 
 enum vb_decode vb_packet_decode(const uint8_t *bytes, size_t len, struct vb_packet *out)
 {
     if (len < VB_BTH_BYTES + VB_ICRC_BYTES)
         return VB_DECODE_SHORT;
-    if (bytes[1] & BTH_TVER_MASK)
+    uint32_t first = vb_get_be32(bytes);
+    if (first & BTH_TVER_MASK)
         return VB_DECODE_VERSION;
-    const struct vb_opcode_info *info = &vb_opcode_table[bytes[0]];
-    if (info->facts == 0)
+    const struct vb_opcode_info *info = &vb_opcode_table[first >> 24];
+    uint32_t facts = info->facts;
+    if (facts == 0)
         return VB_DECODE_OPCODE;
-    if (len < (size_t)info->header_bytes + VB_ICRC_BYTES)
-        return VB_DECODE_SHORT;
-    uint16_t pkey = vb_get_be16(bytes + 2);
-    if ((pkey & PKEY_BASE_MASK) != PKEY_BASE_MASK)
-        return VB_DECODE_PKEY;
     size_t body = len - info->header_bytes - VB_ICRC_BYTES;
-    size_t body_max = info->facts & VB_OP_PAYLOAD ? DATAGRAM_BYTES_MASK : 0;
-    unsigned pad = bytes[1] >> BTH_PAD_SHIFT & 3;
+    if (body > len) // below zero
+        return VB_DECODE_SHORT;
+    if ((first & PKEY_BASE_MASK) != PKEY_BASE_MASK)
+        return VB_DECODE_PKEY;
+    size_t body_max = facts & VB_OP_PAYLOAD ? DATAGRAM_BYTES_MASK : 0;
+    size_t pad = first >> BTH_PAD_SHIFT & 3;
     if ((len & ~(size_t)DATAGRAM_BYTES_MASK) || body > body_max || pad > body)
         return VB_DECODE_PAD;
 
-    *out = (struct vb_packet){
-        .opcode = bytes[0],
-        .solicited = bytes[1] & BTH_SOLICITED,
-        .ack_request = bytes[8] & BTH_ACK_REQUEST,
-        .becn = bytes[4] & BTH_BECN,
-        .fecn = bytes[4] & BTH_FECN,
-        .pkey = pkey,
-        .facts = info->facts,
-        .dest_qpn = vb_get_be24(bytes + 5),
-        .psn = vb_get_be24(bytes + 9),
-        .payload = bytes + info->header_bytes,
-        .payload_len = (uint32_t)(body - pad),
-    };
-    decode_extended(bytes + VB_BTH_BYTES, info->facts, out);
-    return VB_DECODE_OK;
+    out->transport = info->transport;
+    out->facts = facts;
+    out->payload = bytes + info->header_bytes;
+    out->payload_len = (uint32_t)(body - pad);
+    clear_extended(out);
+    decode_bth(first, bytes, out);
+    decode_extended(bytes + VB_BTH_BYTES, facts, out);
+    return facts & JUDGED ? judge(out) : VB_DECODE_OK;
 }
 
-static void encode_atomic_eth(uint8_t *dst, const struct vb_packet *p)
+static void encode_masked_eth(uint8_t *dst, const struct vb_packet *p)
 {
     vb_put_be64(dst, p->raddr);
     vb_put_be32(dst + 8, p->rkey);
-    vb_put_be64(dst + 12, p->swap_add);
-    vb_put_be64(dst + 20, p->compare);
+    vb_put_be32(dst + 12, p->atomic_bytes);
+    vb_put_be64(dst + 16, p->swap_add);
+    vb_put_be64(dst + 24, p->compare);
+    vb_put_be64(dst + 32, p->swap_mask);
+    vb_put_be64(dst + 40, p->compare_mask);
+}
+
+static uint8_t *encode_leading(uint8_t *dst, uint32_t facts, const struct vb_packet *p)
+{
+    if (facts & VB_OP_XRCETH) {
+        vb_put_be32(dst, p->xrc_srqn & LOW_24);
+        dst += VB_XRCETH_BYTES;
+    }
+    if (facts & VB_OP_DETH) {
+        vb_put_be32(dst, p->qkey);
+        vb_put_be32(dst + 4, p->src_qpn & LOW_24);
+        dst += VB_DETH_BYTES;
+    }
+    if (facts & VB_OP_FETH) {
+        uint32_t level = p->flush_level & FETH_LEVEL_MASK;
+        vb_put_be32(dst, level << FETH_LEVEL_SHIFT | (p->flush_type & FETH_TYPE_MASK));
+        dst += VB_FETH_BYTES;
+    }
+    if (facts & VB_OP_MASKED_ETH) {
+        encode_masked_eth(dst, p);
+        dst += VB_MASKED_ATOMIC_BYTES;
+    }
+    return dst;
+}
+
+static void encode_trailing(uint8_t *dst, uint32_t facts, const struct vb_packet *p)
+{
+    if (facts & VB_OP_IMM)
+        memcpy(dst, &p->imm, VB_IMM_BYTES);
+    if (facts & VB_OP_IETH)
+        vb_put_be32(dst, p->imm);
+    if (facts & VB_OP_ATOMIC_ETH) {
+        vb_put_be64(dst, p->raddr);
+        vb_put_be32(dst + 8, p->rkey);
+        vb_put_be64(dst + 12, p->swap_add);
+        vb_put_be64(dst + 20, p->compare);
+    }
+    if (facts & VB_OP_ATOMIC_ACK_ETH)
+        vb_put_be64(dst, p->atomic_old);
+    if (facts & VB_OP_CNP)
+        memset(dst, 0, VB_CNP_RESERVED_BYTES);
 }
 
 static void encode_extended(uint8_t *dst, uint32_t facts, const struct vb_packet *p)
 {
+    if (facts & LEADING)
+        dst = encode_leading(dst, facts, p);
     if (facts & VB_OP_RETH) {
         vb_put_be64(dst, p->raddr);
         vb_put_be32(dst + 8, p->rkey);
@@ -104,32 +235,25 @@ static void encode_extended(uint8_t *dst, uint32_t facts, const struct vb_packet
         dst += VB_RETH_BYTES;
     }
     if (facts & VB_OP_AETH) {
-        dst[0] = p->syndrome;
-        vb_put_be24(dst + 1, p->msn);
+        vb_put_be32(dst, (uint32_t)p->syndrome << 24 | (p->msn & LOW_24));
         dst += VB_AETH_BYTES;
     }
-    if (facts & VB_OP_IMM)
-        memcpy(dst, &p->imm, VB_IMM_BYTES);
-    if (facts & VB_OP_IETH)
-        vb_put_be32(dst, p->imm);
-    if (facts & VB_OP_ATOMIC_ETH)
-        encode_atomic_eth(dst, p);
-    if (facts & VB_OP_ATOMIC_ACK_ETH)
-        vb_put_be64(dst, p->atomic_old);
+    if (facts & (TRAILING | VB_OP_CNP))
+        encode_trailing(dst, facts, p);
 }
 
 size_t vb_packet_encode(uint8_t *dst, const struct vb_packet *p)
 {
     const struct vb_opcode_info *info = &vb_opcode_table[p->opcode];
     assert(info->facts != 0);
-    unsigned pad = vb_packet_pad(p->payload_len);
-    dst[0] = p->opcode;
-    dst[1] = (uint8_t)((p->solicited ? BTH_SOLICITED : 0) | BTH_MIGREQ | pad << BTH_PAD_SHIFT);
-    vb_put_be16(dst + 2, p->pkey);
-    dst[4] = (uint8_t)((p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0));
-    vb_put_be24(dst + 5, p->dest_qpn);
-    dst[8] = p->ack_request ? BTH_ACK_REQUEST : 0;
-    vb_put_be24(dst + 9, p->psn);
+    uint32_t first = (uint32_t)p->opcode << 24 | (p->solicited ? BTH_SOLICITED : 0) | BTH_MIGREQ |
+                     vb_packet_pad(p->payload_len) << BTH_PAD_SHIFT | p->pkey;
+    uint32_t marks = (p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0);
+    uint32_t ack = p->ack_request ? BTH_ACK_REQUEST : 0;
+
+    vb_put_be32(dst, first);
+    vb_put_be32(dst + 4, marks | (p->dest_qpn & LOW_24));
+    vb_put_be32(dst + 8, ack | (p->psn & LOW_24));
     encode_extended(dst + VB_BTH_BYTES, info->facts, p);
     return info->header_bytes;
 }

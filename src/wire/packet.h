@@ -10,9 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// What every packet has comes first; what not every opcode carries follows in one run.
 struct vb_packet {
     uint8_t opcode;
-    uint8_t syndrome; // AETH
+    uint8_t transport; // of the opcode: enum vb_transport
     bool solicited;
     bool ack_request;
     bool becn, fecn;
@@ -20,16 +21,26 @@ struct vb_packet {
     uint32_t facts; // of the opcode
     uint32_t dest_qpn;
     uint32_t psn;
-    uint32_t msn;           // AETH
-    uint32_t rkey;          // RETH, AtomicETH
-    uint64_t raddr;         // RETH, AtomicETH
-    uint32_t dma_len;       // RETH
-    uint32_t imm;           // immediate as the four wire bytes (no byte order); IETH: the key
-    uint64_t swap_add;      // AtomicETH
-    uint64_t compare;       // AtomicETH
-    uint64_t atomic_old;    // AtomicAckETH
-    const uint8_t *payload; // without pad
     uint32_t payload_len;
+    const uint8_t *payload; // without pad
+
+    uint8_t syndrome;      // AETH
+    uint8_t flush_type;    // FETH: set of enum vb_feth_type, 4 bits
+    uint8_t flush_level;   // FETH: enum vb_feth_level, 2 bits
+    uint8_t atomic_bytes;  // masked atomic: 4 or 8
+    uint32_t msn;          // AETH
+    uint32_t rkey;         // RETH, AtomicETH, masked atomic
+    uint32_t dma_len;      // RETH
+    uint64_t raddr;        // RETH, AtomicETH, masked atomic
+    uint32_t imm;          // immediate as the four wire bytes (no byte order); IETH: the key
+    uint32_t xrc_srqn;     // XRCETH
+    uint64_t swap_add;     // AtomicETH, masked atomic
+    uint64_t compare;      // AtomicETH, masked atomic (FetchAdd: the field boundaries)
+    uint64_t atomic_old;   // AtomicAckETH
+    uint32_t qkey;         // DETH
+    uint32_t src_qpn;      // DETH
+    uint64_t swap_mask;    // masked atomic (FetchAdd: 0)
+    uint64_t compare_mask; // masked atomic (FetchAdd: 0)
 };
 
 enum vb_decode {
@@ -39,7 +50,9 @@ enum vb_decode {
     VB_DECODE_OPCODE,  // not an opcode we speak
     VB_DECODE_PKEY,    // not the default partition (full or limited membership)
     VB_DECODE_PAD,     // pad longer than the payload, length not a multiple of four (or more than a
-                       // datagram holds), or payload where the opcode carries none
+                       // datagram holds), payload where the opcode carries none, or an ATOMIC
+                       // WRITE of other than eight bytes
+    VB_DECODE_FIELD,   // a masked atomic whose arguments have neither four nor eight bytes
 };
 
 // Decodes `len` bytes of UDP payload, ICRC included (not verified here). `out->payload` points into

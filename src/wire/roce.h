@@ -20,15 +20,23 @@ enum {
     VB_DETH_BYTES = 8,
     VB_ATOMIC_ETH_BYTES = 28,
     VB_ATOMIC_ACK_BYTES = 8,
+    VB_XRCETH_BYTES = 4,         // annex A14
+    VB_FETH_BYTES = 4,           // annex A19
+    VB_ATOMIC_WRITE_BYTES = 8,   // its payload, always (annex A19)
+    VB_CNP_RESERVED_BYTES = 16,  // follow the BTH of a CNP (annex A17)
+    VB_MASKED_ATOMIC_BYTES = 48, // ours: address, key, argument bytes, two arguments, two masks
     VB_ICRC_BYTES = 4,
     VB_MTU_MIN = 256,
     VB_MTU_MAX = 4096,
-    // The longest header stack of the opcodes we speak: an atomic request's.
-    VB_HEADERS_MAX = VB_BTH_BYTES + VB_ATOMIC_ETH_BYTES,
-    VB_FRAME_MAX = VB_HEADERS_MAX + VB_MTU_MAX + VB_ICRC_BYTES,
+    // The longest header stack of the opcodes we speak: a masked atomic request's.
+    VB_HEADERS_MAX = VB_BTH_BYTES + VB_MASKED_ATOMIC_BYTES,
+    // The longest of one with a payload: an XRC WRITE's with immediate data.
+    VB_PAYLOAD_HEADERS_MAX = VB_BTH_BYTES + VB_XRCETH_BYTES + VB_RETH_BYTES + VB_IMM_BYTES,
+    VB_FRAME_MAX = VB_PAYLOAD_HEADERS_MAX + VB_MTU_MAX + VB_ICRC_BYTES,
 };
 
-// Reliable connection opcodes (clause 9.2, table 38): the top three bits are zero.
+// BTH opcodes (clause 9.2, table 38): the top three bits name the transport, the others the
+// operation. UC and XRC share RC's operations: vb_opcode_for() finds their codes.
 enum vb_opcode {
     VB_RC_SEND_FIRST = 0x00,
     VB_RC_SEND_MIDDLE = 0x01,
@@ -53,6 +61,29 @@ enum vb_opcode {
     VB_RC_FETCH_ADD = 0x14,
     VB_RC_SEND_LAST_INV = 0x16,
     VB_RC_SEND_ONLY_INV = 0x17,
+    VB_RC_FLUSH = 0x1c,
+    VB_RC_ATOMIC_WRITE = 0x1d,
+    VB_UC_BASE = 0x20,
+    VB_UD_BASE = 0x60,
+    VB_UD_SEND_ONLY = 0x64,
+    VB_UD_SEND_ONLY_IMM = 0x65,
+    VB_CNP_BASE = 0x80,
+    VB_CNP = 0x81,
+    VB_XRC_BASE = 0xa0,
+    // The standard has no masked atomics: these are of the range that it leaves to manufacturers.
+    VB_RC_MASKED_COMPARE_SWAP = 0xc0,
+    VB_RC_MASKED_FETCH_ADD = 0xc1,
+};
+
+// FETH (annex A19): bits 3:0 are a set of placement types, 5:4 the selectivity level.
+enum vb_feth_type {
+    VB_FETH_GLOBAL = 1 << 0, // visible to all
+    VB_FETH_PERSISTENT = 1 << 1,
+};
+
+enum vb_feth_level {
+    VB_FETH_RANGE = 0,  // what the RETH names
+    VB_FETH_REGION = 1, // the whole region of the key
 };
 
 // AETH syndrome (clause 9.7.5.2.1): bits 6:5 select the kind, 4:0 carry its value.
