@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The udp port: opens and closes the socket, and says in words what was wrong.
+// The udp port: opens and closes the socket.
 #include "port/udp.h"
 
 #include "port/udp_state.h"
-#include "verbena/nic.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/udp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,63 +14,6 @@ enum {
     SOCKET_BYTES = 4 << 20
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(const struct vb_udp_opts *opts, int error,
-                                                      const char *format, ...)
-{
-    if (opts->error_text != NULL) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(opts->error_text, VB_ERROR_TEXT, format, args);
-        va_end(args);
-    }
-    return -error;
-}
-
-// The whole of 127.0.0.0/8 belongs to every machine: there is always another one to take.
-static int fail_in_use(const struct vb_udp_opts *opts, struct in_addr ip)
-{
-    char other[64] = "another address of this machine";
-    uint32_t host = ntohl(ip.s_addr);
-    if (host >> 24 == 127) {
-        struct in_addr next = {.s_addr = htonl(host + 1)};
-        char text[INET_ADDRSTRLEN];
-        snprintf(other, sizeof other, "another, for example %s",
-                 inet_ntop(AF_INET, &next, text, sizeof text));
-    }
-    return fail(opts, EADDRINUSE,
-                "%s port %d is in use: another NIC (or the kernel's rdma_rxe) has this address; "
-                "give this one %s",
-                opts->address, VB_ROCE_UDP_PORT, other);
-}
-
-static int parse_address(const struct vb_udp_opts *opts, struct in_addr *ip)
-{
-    if (inet_pton(AF_INET, opts->address, ip) != 1)
-        return fail(opts, EINVAL, "'%.40s' is not an IPv4 address; one looks like 127.0.0.1",
-                    opts->address);
-    uint32_t host = ntohl(ip->s_addr);
-    if (host == INADDR_ANY || host >> 28 >= 14)
-        return fail(opts, EINVAL,
-                    "%s does not name one machine; a NIC needs one address of this one",
-                    opts->address);
-    return 0;
-}
-
-static int bind_to(const struct vb_udp_opts *opts, int fd, struct in_addr ip)
-{
-    struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_port = htons(VB_ROCE_UDP_PORT), .sin_addr = ip};
-    if (bind(fd, (const struct sockaddr *)&at, sizeof at) == 0)
-        return 0;
-    if (errno == EADDRINUSE)
-        return fail_in_use(opts, ip);
-    if (errno == EADDRNOTAVAIL)
-        return fail(opts, EADDRNOTAVAIL,
-                    "%s is not an address of this machine; `ip address` lists those that are",
-                    opts->address);
-    return fail(opts, errno, "%s port %d: %s", opts->address, VB_ROCE_UDP_PORT, strerror(errno));
-}
-
 static void set_buffer(int fd, int forced, int allowed)
 {
     int bytes = SOCKET_BYTES;
@@ -82,29 +21,65 @@ static void set_buffer(int fd, int forced, int allowed)
         (void)setsockopt(fd, SOL_SOCKET, allowed, &bytes, sizeof bytes); // capped by the system
 }
 
-static int set_up(const struct vb_udp_opts *opts, int fd)
+static int set_option(const struct vb_udp_opts *opts, int fd, int level, int option, int value,
+                      const char *name)
 {
-    // Never connected, and DF set: only then the identification is predictable (0, 1, 2, …).
-    int discover = IP_PMTUDISC_DO;
-    if (setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover) < 0)
-        return fail(opts, errno, "IP_MTU_DISCOVER: %s", strerror(errno));
+    if (setsockopt(fd, level, option, &value, sizeof value) == 0)
+        return 0;
+    return vb_udp_fail(opts->error_text, errno, "%s: %s", name, strerror(errno));
+}
+
+// Never connected, and DF set: only then the identification is predictable (0, 1, 2, …).
+static int set_up_v4(const struct vb_udp_opts *opts, int fd)
+{
+    return set_option(opts, fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "IP_MTU_DISCOVER");
+}
+
+// Nothing is fragmented here either. The kernel's soft-RoCE sends without UDP checksums; the ICRC
+// covers more than they do.
+static int set_up_v6(const struct vb_udp_opts *opts, int fd)
+{
+    int error = set_option(opts, fd, IPPROTO_IPV6, IPV6_V6ONLY, 1, "IPV6_V6ONLY");
+    if (error == 0)
+        error = set_option(opts, fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO,
+                           "IPV6_MTU_DISCOVER");
+    if (error == 0)
+        error = set_option(opts, fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1, "IPV6_DONTFRAG");
+    if (error == 0)
+        error = set_option(opts, fd, SOL_UDP, UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX");
+    return error;
+}
+
+static void tune(int fd)
+{
     // Merging is switched on when a stream comes. The first time costs the system most: now.
     int on = 1, off = 0;
     (void)setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof on);
     (void)setsockopt(fd, SOL_UDP, UDP_GRO, &off, sizeof off);
     set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
     set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
-    return 0;
 }
 
-static int open_socket(const struct vb_udp_opts *opts, struct in_addr ip, int *fd)
+static int make_socket(const struct vb_udp_opts *opts, int family)
 {
-    int s = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        return fd;
+    if (errno == EAFNOSUPPORT && family == AF_INET6)
+        return vb_udp_fail(opts->error_text, errno,
+                           "this machine has no IPv6; give an IPv4 address such as 127.0.0.1");
+    return vb_udp_fail(opts->error_text, errno, "no UDP socket: %s", strerror(errno));
+}
+
+static int open_socket(const struct vb_udp_opts *opts, const union udp_address *at, int *fd)
+{
+    int s = make_socket(opts, at->any.sa_family);
     if (s < 0)
-        return fail(opts, errno, "no UDP socket: %s", strerror(errno));
-    int error = set_up(opts, s);
-    if (error == 0)
-        error = bind_to(opts, s, ip);
+        return s;
+    int error = at->any.sa_family == AF_INET6 ? set_up_v6(opts, s) : set_up_v4(opts, s);
+    tune(s);
+    if (error == 0 && bind(s, &at->any, vb_udp_address_bytes(at)) < 0)
+        error = vb_udp_address_refused(opts->address, at, errno, opts->error_text);
     if (error < 0)
         close(s);
     else
@@ -137,27 +112,28 @@ static const struct vb_port_ops udp_ops = {
 
 int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
 {
-    struct in_addr ip;
-    int error = parse_address(opts, &ip);
+    union udp_address at;
+    int error = vb_udp_address_parse(opts->address, &at, opts->error_text);
     if (error < 0)
         return error;
     struct udp *u = calloc(1, sizeof *u);
-    if (u == NULL || vb_udp_rx_init(&u->rx) < 0) {
+    if (u == NULL || vb_udp_rx_init(&u->rx, &at) < 0) {
         free(u);
-        return fail(opts, ENOMEM, "no memory");
+        return vb_udp_fail(opts->error_text, ENOMEM, "no memory");
     }
-    error = open_socket(opts, ip, &u->fd);
+    error = open_socket(opts, &at, &u->fd);
     if (error < 0) {
         vb_udp_rx_fini(&u->rx);
         free(u);
         return error;
     }
-    vb_udp_tx_init(&u->tx);
+    vb_udp_tx_init(&u->tx, &at);
+    u->ipv6 = at.any.sa_family == AF_INET6;
+    u->address_bytes = vb_udp_address_bytes(&at);
     u->drop_ppm = opts->drop_ppm;
     u->faults.state = opts->fault_seed;
     u->port.ops = &udp_ops;
-    u->port.local = (struct vb_ip){.b = {[10] = 0xff, [11] = 0xff}};
-    memcpy(u->port.local.b + 12, &ip.s_addr, 4);
+    u->port.local = vb_udp_address_ip(&at);
     u->port.src_port = VB_ROCE_UDP_PORT;
     *port = &u->port;
     return 0;

@@ -6,7 +6,7 @@
 #include "port/port.h"
 
 struct vb_udp_opts {
-    const char *address; // IPv4 literal
+    const char *address; // IPv4 or IPv6 literal; link-local with its interface: fe80::1%eth0
     uint32_t drop_ppm;   // faults on purpose, both directions
     uint64_t fault_seed;
     char *error_text; // VB_ERROR_TEXT bytes, or NULL

@@ -15,7 +15,7 @@ enum {
     LONE_FROM = 64,  // lone frames in a row that end it
 };
 
-int vb_udp_rx_init(struct udp_rx *rx)
+int vb_udp_rx_init(struct udp_rx *rx, const union udp_address *local)
 {
     rx->buffers = aligned_alloc(4096, (size_t)UDP_RX_DATAGRAMS * UDP_RX_BYTES);
     if (rx->buffers == NULL)
@@ -25,7 +25,7 @@ int vb_udp_rx_init(struct udp_rx *rx)
         rx->iov[i].iov_base = rx->buffers + (size_t)i * UDP_RX_BYTES;
         rx->iov[i].iov_len = UDP_RX_BYTES;
         h->msg_name = &rx->from[i];
-        h->msg_namelen = sizeof rx->from[i];
+        h->msg_namelen = vb_udp_address_bytes(local);
         h->msg_iov = &rx->iov[i];
         h->msg_iovlen = 1;
         h->msg_control = rx->control[i].bytes;
@@ -39,7 +39,7 @@ void vb_udp_rx_fini(struct udp_rx *rx)
     free(rx->buffers);
 }
 
-// Length of the merged packets, or of the whole datagram. Also readies the header for its next use.
+// Length of the merged packets, or of the whole datagram.
 static uint32_t segment_bytes(struct msghdr *h, uint32_t datagram_bytes)
 {
     uint32_t bytes = datagram_bytes;
@@ -51,23 +51,40 @@ static uint32_t segment_bytes(struct msghdr *h, uint32_t datagram_bytes)
                 bytes = (uint32_t)size;
         }
     }
-    h->msg_controllen = sizeof(union udp_control);
-    h->msg_namelen = sizeof(struct sockaddr_in);
     return bytes;
 }
 
-static struct udp_source *find_source(struct udp *u, const struct sockaddr_in *from)
+static struct udp_source *meet(const struct udp *u, struct udp_source *s,
+                               const union udp_address *from, uint16_t port)
 {
-    uint32_t ip = from->sin_addr.s_addr;
-    uint16_t port = ntohs(from->sin_port);
+    *s = (struct udp_source){.ip = vb_udp_address_ip(from), .port = port};
+    if (u->ipv6)
+        vb_icrc_flow_init_v6(&s->flow, s->ip.b, u->port.local.b, port, VB_ROCE_UDP_PORT);
+    else
+        vb_icrc_flow_init_v4(&s->flow, s->ip.b + 12, u->port.local.b + 12, port, VB_ROCE_UDP_PORT);
+    return s;
+}
+
+static struct udp_source *find_source_v4(struct udp *u, const union udp_address *from)
+{
+    uint32_t ip = from->v4.sin_addr.s_addr, known;
+    uint16_t port = ntohs(from->v4.sin_port);
     uint32_t hash = (ip ^ (uint32_t)port << 16) * 0x9e3779b1u;
     struct udp_source *s = &u->rx.source[hash >> 24 & (UDP_SOURCES - 1)];
-    if (s->ip != ip || s->port != port || port == 0) {
-        *s = (struct udp_source){.ip = ip, .port = port};
-        vb_icrc_flow_init_v4(&s->flow, (const uint8_t *)&ip, u->port.local.b + 12, port,
-                             VB_ROCE_UDP_PORT);
-    }
-    return s;
+    memcpy(&known, s->ip.b + 12, sizeof known);
+    return known == ip && s->port == port && port != 0 ? s : meet(u, s, from, port);
+}
+
+static struct udp_source *find_source_v6(struct udp *u, const union udp_address *from)
+{
+    uint64_t half[2];
+    uint16_t port = ntohs(from->v6.sin6_port);
+    memcpy(half, &from->v6.sin6_addr, sizeof half);
+    uint64_t hash = half[0] * 0x9e3779b97f4a7c15u ^ half[1] ^ port;
+    hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u;
+    struct udp_source *s = &u->rx.source[hash >> 56 & (UDP_SOURCES - 1)];
+    bool is_known = memcmp(s->ip.b, half, sizeof half) == 0 && s->port == port && port != 0;
+    return is_known ? s : meet(u, s, from, port);
 }
 
 // A source that numbers its packets as plain sockets do is held to it: then a wrong frame passes
@@ -113,13 +130,6 @@ static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const u
     return true;
 }
 
-static struct vb_ip mapped(const struct sockaddr_in *from)
-{
-    struct vb_ip ip = {.b = {[10] = 0xff, [11] = 0xff}};
-    memcpy(ip.b + 12, &from->sin_addr.s_addr, 4);
-    return ip;
-}
-
 // Goes on with the datagram at hand until its end or the room's. Returns the frames made.
 static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
 {
@@ -128,8 +138,8 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
     const uint8_t *bytes = rx->iov[at].iov_base;
     uint32_t total = rx->msg[at].msg_len;
     uint32_t step = rx->step[at];
-    struct udp_source *source = find_source(u, &rx->from[at]);
-    struct vb_ip src = mapped(&rx->from[at]);
+    struct udp_source *source =
+        u->ipv6 ? find_source_v6(u, &rx->from[at]) : find_source_v4(u, &rx->from[at]);
     uint32_t made = 0;
     while (rx->offset < total && made < room) {
         uint32_t len = total - rx->offset < step ? total - rx->offset : step;
@@ -146,7 +156,8 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
             u->port.stats.faults_dropped++;
             continue;
         }
-        frames[made++] = (struct vb_rx_frame){.data = frame, .head = frame, .len = len, .src = src};
+        frames[made++] =
+            (struct vb_rx_frame){.data = frame, .head = frame, .len = len, .src = source->ip};
     }
     if (rx->offset >= total) {
         rx->at++;
@@ -163,9 +174,8 @@ static void set_merging(const struct udp *u, int on)
 static void pull_lone(struct udp *u)
 {
     struct udp_rx *rx = &u->rx;
-    socklen_t from_len = sizeof rx->from[0];
-    ssize_t bytes =
-        recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, (struct sockaddr *)&rx->from[0], &from_len);
+    socklen_t from_len = u->address_bytes;
+    ssize_t bytes = recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, &rx->from[0].any, &from_len);
     if (bytes < 0) {
         rx->streak = 0;
         return;
@@ -184,8 +194,12 @@ static void pull_stream(struct udp *u)
     struct udp_rx *rx = &u->rx;
     int count = recvmmsg(u->fd, rx->msg, UDP_RX_DATAGRAMS, 0, NULL);
     rx->count = count > 0 ? (uint32_t)count : 0;
-    for (uint32_t i = 0; i < rx->count; i++)
-        rx->step[i] = segment_bytes(&rx->msg[i].msg_hdr, rx->msg[i].msg_len);
+    for (uint32_t i = 0; i < rx->count; i++) {
+        struct msghdr *h = &rx->msg[i].msg_hdr;
+        rx->step[i] = segment_bytes(h, rx->msg[i].msg_len);
+        h->msg_controllen = sizeof rx->control[i].bytes; // ready for the next receive
+        h->msg_namelen = u->address_bytes;
+    }
 }
 
 // Ends a stream when lone frames have been coming for a while. Merged datagrams that arrived before

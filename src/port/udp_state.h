@@ -5,9 +5,9 @@
 
 #include "base/prng.h"
 #include "port/port.h"
+#include "port/udp_address.h"
 #include "wire/roce.h"
 
-#include <netinet/in.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ struct udp_tx {
     struct iovec iov[2 * VB_TX_FRAMES + UDP_TX_MESSAGES]; // a lent payload splits a message in
                                                           // three
     uint32_t iov_used;
-    struct sockaddr_in to[UDP_TX_MESSAGES];
+    union udp_address to[UDP_TX_MESSAGES];
     union udp_control control[UDP_TX_MESSAGES];
     uint32_t first[UDP_TX_MESSAGES]; // first frame of each message
     uint32_t end[UDP_TX_MESSAGES];   // one past its last
@@ -42,10 +42,10 @@ struct udp_tx {
     uint64_t doomed[VB_TX_FRAMES / 64];
 };
 
-// A sender we have heard of, and how it numbers its packets.
+// A sender we have heard of, and how it numbers its packets (over IPv6 there is no number).
 struct udp_source {
-    uint32_t ip; // network order; with port 0 the slot is free
-    uint16_t port;
+    struct vb_ip ip;
+    uint16_t port;    // 0: the slot is free
     uint16_t calm;    // how sure we are that it numbers its packets as plain sockets do
     uint16_t last_id; // of its last frame
     bool climbing;    // packets that come alone count on: segments of one send, or a counter
@@ -66,7 +66,7 @@ struct udp_rx {
     uint32_t streak; // lone: datagrams since the last empty poll; stream: lone frames in a row
     struct mmsghdr msg[UDP_RX_DATAGRAMS];
     struct iovec iov[UDP_RX_DATAGRAMS];
-    struct sockaddr_in from[UDP_RX_DATAGRAMS];
+    union udp_address from[UDP_RX_DATAGRAMS];
     union udp_control control[UDP_RX_DATAGRAMS];
     uint32_t step[UDP_RX_DATAGRAMS]; // length of a datagram's frames, but the last
     uint32_t count;                  // datagrams of the last receive
@@ -80,15 +80,17 @@ struct udp_rx {
 struct udp {
     struct vb_port port; // first: a vb_port pointer is a udp pointer
     int fd;
+    bool ipv6;
+    socklen_t address_bytes; // of a socket address of this family
     uint32_t drop_ppm;
     struct vb_prng faults;
     struct udp_tx tx;
     struct udp_rx rx;
 };
 
-void vb_udp_tx_init(struct udp_tx *tx);
+void vb_udp_tx_init(struct udp_tx *tx, const union udp_address *local);
 void vb_udp_send(struct vb_port *port, struct vb_txq *txq);
-int vb_udp_rx_init(struct udp_rx *rx); // -ENOMEM
+int vb_udp_rx_init(struct udp_rx *rx, const union udp_address *local); // -ENOMEM
 void vb_udp_rx_fini(struct udp_rx *rx);
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames);
 

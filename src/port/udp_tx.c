@@ -2,6 +2,7 @@
 // Sending: runs of equal frames to one address become one segmented datagram, several of which go
 // out with one system call. The ICRC is sealed here, since only here the identification is known:
 // with path MTU discovery on, an unconnected socket sends 0, and segment i of a run carries i.
+// (IPv6 has none, and the ICRC leaves it out.)
 #include "port/udp_state.h"
 
 #include <assert.h>
@@ -9,14 +10,14 @@
 #include <netinet/udp.h>
 #include <string.h>
 
-void vb_udp_tx_init(struct udp_tx *tx)
+// A peer's socket address is ours with another IP address in it: family, port and scope stay.
+void vb_udp_tx_init(struct udp_tx *tx, const union udp_address *local)
 {
     for (unsigned i = 0; i < UDP_TX_MESSAGES; i++) {
         struct msghdr *h = &tx->msg[i].msg_hdr;
-        tx->to[i].sin_family = AF_INET;
-        tx->to[i].sin_port = htons(VB_ROCE_UDP_PORT);
+        tx->to[i] = *local;
         h->msg_name = &tx->to[i];
-        h->msg_namelen = sizeof tx->to[i];
+        h->msg_namelen = vb_udp_address_bytes(local);
         h->msg_control = tx->control[i].bytes;
         h->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
         struct cmsghdr *c = CMSG_FIRSTHDR(h);
@@ -26,11 +27,12 @@ void vb_udp_tx_init(struct udp_tx *tx)
     }
 }
 
-static uint32_t remote_v4(const struct vb_path *path)
+static void aim(const struct udp *u, union udp_address *to, const struct vb_path *path)
 {
-    uint32_t ip;
-    memcpy(&ip, path->remote.b + 12, sizeof ip);
-    return ip;
+    if (u->ipv6)
+        memcpy(&to->v6.sin6_addr, path->remote.b, 16);
+    else
+        memcpy(&to->v4.sin_addr, path->remote.b + 12, 4);
 }
 
 static bool is_doomed(const struct udp_tx *tx, uint32_t frame)
@@ -100,14 +102,15 @@ static void gather(struct msghdr *h, struct iovec *v, const struct vb_txq *txq, 
 }
 
 // Prepares message m to carry frames [first, end), sealed.
-static void load(struct udp_tx *tx, unsigned m, struct vb_txq *txq, uint32_t first, uint32_t end)
+static void load(struct udp *u, unsigned m, struct vb_txq *txq, uint32_t first, uint32_t end)
 {
+    struct udp_tx *tx = &u->tx;
     const struct vb_tx_frame *head = &txq->frame[first];
     for (uint32_t i = first; i < end; i++)
         vb_tx_seal(txq, &txq->frame[i], (uint16_t)(i - first));
     tx->first[m] = first;
     tx->end[m] = end;
-    tx->to[m].sin_addr.s_addr = remote_v4(head->path);
+    aim(u, &tx->to[m], head->path);
     struct msghdr *h = &tx->msg[m].msg_hdr;
     gather(h, tx->iov + tx->iov_used, txq, first, end);
     tx->iov_used += (uint32_t)h->msg_iovlen;
@@ -131,7 +134,7 @@ static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
             continue;
         }
         uint32_t end = run_end(u, txq, i);
-        load(&u->tx, m++, txq, i, end);
+        load(u, m++, txq, i, end);
         i = end;
     }
     *next = i;
@@ -148,7 +151,7 @@ static bool send_singly(struct udp *u, unsigned m, struct vb_txq *txq)
 {
     for (uint32_t i = u->tx.first[m]; i < u->tx.end[m]; i++) {
         struct iovec iov[3];
-        struct msghdr h = {.msg_name = &u->tx.to[m], .msg_namelen = sizeof u->tx.to[m]};
+        struct msghdr h = {.msg_name = &u->tx.to[m], .msg_namelen = u->address_bytes};
         vb_tx_seal(txq, &txq->frame[i], 0);
         gather(&h, iov, txq, i, i + 1);
         if (sendmsg(u->fd, &h, 0) < 0) {
@@ -203,10 +206,10 @@ static void send_one(struct udp *u, struct vb_txq *txq)
 {
     struct vb_tx_frame *f = &txq->frame[txq->taken];
     uint8_t *bytes = txq->arena + f->offset;
-    struct sockaddr_in *to = &u->tx.to[0];
-    to->sin_addr.s_addr = remote_v4(f->path);
+    union udp_address *to = &u->tx.to[0];
+    aim(u, to, f->path);
     vb_tx_seal(txq, f, 0);
-    if (sendto(u->fd, bytes, f->len, 0, (const struct sockaddr *)to, sizeof *to) < 0) {
+    if (sendto(u->fd, bytes, f->len, 0, &to->any, u->address_bytes) < 0) {
         if (is_full(errno))
             return;
         u->port.stats.tx_errors++;
