@@ -14,12 +14,20 @@ enum {
 }; // frames returned by one receive at most
 
 struct vb_port;
+struct vb_trace;
 
 struct vb_port_stats {
     uint64_t rx_bad_icrc;    // frames dropped because their ICRC is wrong
     uint64_t rx_solved_icrc; // frames accepted after solving for the IPv4 identification
+    uint64_t rx_bad_peers;   // shm peers refused or cut off because of what they sent
     uint64_t tx_errors;      // frames the system refused to send; the transport recovers
-    uint64_t faults_dropped; // frames dropped on purpose
+    // Faults on purpose (port/faulty.h), in frames.
+    uint64_t faults_dropped;
+    uint64_t faults_corrupted;
+    uint64_t faults_duplicated; // copies made
+    uint64_t faults_delayed;
+    uint64_t faults_reordered;
+    uint64_t faults_unheld; // that should have waited, but too many did
 };
 
 struct vb_port_ops {
@@ -39,6 +47,7 @@ struct vb_port {
     struct vb_ip local;
     uint16_t src_port;
     struct vb_port_stats stats;
+    struct vb_trace *trace; // told of every frame that passes; NULL: none
 };
 
 #endif
