@@ -120,7 +120,7 @@ static void give_mutant(struct rig *r, struct rig_qp *q)
     uint8_t choice = rig_u8(r);
     for (uint32_t i = 0; i < choice % 4u; i++) {
         uint8_t at = rig_u8(r);
-        frame[at % 40] ^= rig_u8(r);
+        frame[at % VB_HEADERS_MAX] ^= rig_u8(r);
     }
     if (choice & 0x40)
         len -= rig_u8(r) % len;

@@ -61,7 +61,15 @@ bool vb_cover_legal(enum vb_qp_state from, enum vb_qp_state to)
         return true;
     if (to == VB_QPS_ERR)
         return from != VB_QPS_RESET;
-    return to == from + 1 || (from == VB_QPS_INIT && to == VB_QPS_INIT);
+    switch (from) {
+    case VB_QPS_RESET: return to == VB_QPS_INIT;
+    case VB_QPS_INIT: return to == VB_QPS_INIT || to == VB_QPS_RTR;
+    case VB_QPS_RTR: return to == VB_QPS_RTS;
+    case VB_QPS_RTS: return to == VB_QPS_SQD;
+    case VB_QPS_SQD: return to == VB_QPS_SQD || to == VB_QPS_RTS;
+    case VB_QPS_SQE: return to == VB_QPS_RTS;
+    default: return false;
+    }
 }
 
 void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)

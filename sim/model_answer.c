@@ -257,6 +257,8 @@ static void on_duplicate(struct vb_ep *ep, const struct vb_packet *pkt, int64_t 
         mark_asked_again(a, packet, packet + packets);
         return;
     }
+    if (pkt->facts & (VB_OP_ATOMIC | VB_OP_ATOMIC_WRITE | VB_OP_FLUSH))
+        return; // none was ever executed
     vb_cover(cover_of(ep), pkt->facts & VB_OP_SEND ? VB_COVER_DUP_SEND : VB_COVER_DUP_WRITE);
     a->ack_due = true;
 }

@@ -19,6 +19,7 @@ struct vb_nic;
 struct vb_pd;
 struct vb_mr;
 struct vb_cq;
+struct vb_srq;
 struct vb_qp;
 
 enum {
@@ -56,6 +57,10 @@ enum vb_rights {
     VB_RIGHT_LOCAL_WRITE = 1 << 0,
     VB_RIGHT_REMOTE_WRITE = 1 << 1,
     VB_RIGHT_REMOTE_READ = 1 << 2,
+    VB_RIGHT_REMOTE_ATOMIC = 1 << 3,
+    VB_RIGHT_BIND = 1 << 4,         // windows may be bound to the region
+    VB_RIGHT_FLUSH_GLOBAL = 1 << 5, // peers may ask for what they wrote to be visible to all
+    VB_RIGHT_ALL = (1 << 6) - 1,
 };
 
 // Any memory of the process, no pinning. It must stay mapped until vb_mr_dereg() returns.
@@ -66,7 +71,19 @@ uint32_t vb_mr_key(const struct vb_mr *mr); // the local and the remote key are 
 int vb_cq_create(struct vb_nic *nic, uint32_t entries, struct vb_cq **cq);
 int vb_cq_destroy(struct vb_cq *cq); // -EBUSY: queue pairs use it
 
+enum vb_service {
+    VB_SERVICE_RC,       // reliable connection
+    VB_SERVICE_UC,       // unreliable connection: SEND and WRITE, nothing is acknowledged
+    VB_SERVICE_UD,       // datagrams of at most one packet, to whom each request names
+    VB_SERVICE_XRC_SEND, // extended reliable connection: the half that sends
+    VB_SERVICE_XRC_RECV, // and the half that receives, into queues that the sender names
+};
+
+// A masked CAS of 8 bytes counts as two requests of the send depth, a binding and an invalidation
+// as three.
 struct vb_qp_opts {
+    enum vb_service service;
+    struct vb_srq *srq; // receives come from this queue; NULL: from one of its own
     struct vb_cq *send_cq, *recv_cq;
     uint32_t send_depth, recv_depth; // work requests outstanding
     uint32_t send_sge, recv_sge;     // scatter entries each, at most 16; 0: one
@@ -107,7 +124,19 @@ enum vb_wr_opcode {
     VB_WR_SEND,
     VB_WR_WRITE,
     VB_WR_READ,
-    VB_WR_NOP
+    VB_WR_NOP,
+    VB_WR_SEND_IMM,
+    VB_WR_SEND_INVAL,   // ends the binding of the peer's window `imm`
+    VB_WR_WRITE_IMM,    // a WRITE that completes one of the peer's receives, too
+    VB_WR_CAS,          // 8 bytes: compare and swap
+    VB_WR_FADD,         // 8 bytes: fetch and add
+    VB_WR_MASKED_CAS,   // compares and swaps the bits of two masks
+    VB_WR_MASKED_FADD,  // adds to several fields at once
+    VB_WR_ATOMIC_WRITE, // 8 bytes that nobody sees half of
+    VB_WR_FLUSH,        // completes when what was written is visible to all
+    VB_WR_BIND,         // binds a window of ours
+    VB_WR_LOCAL_INVAL,  // ends the binding of our window `imm`
+    VB_WR_OPCODES
 };
 
 enum vb_wr_flags {
@@ -125,6 +154,33 @@ struct vb_send_wr {
     uint32_t flags;
     uint32_t rkey;
     uint64_t raddr;
+    uint32_t imm;  // …_IMM: four bytes as they are; …_INVAL: a key
+    uint32_t srqn; // of the peer, on XRC queue pairs
+    union {
+        struct {
+            uint64_t swap_add;
+            uint64_t compare;   // MASKED_FADD: a set bit ends a field, no carry leaves it
+            uint64_t swap_mask; // MASKED_CAS
+            uint64_t compare_mask;
+            uint32_t arg_bytes; // masked: 4 or 8; 0: 8
+        } atomic;
+        struct {
+            uint8_t gid[16];
+            uint32_t qpn;
+            uint32_t qkey;
+        } to; // datagrams
+        struct {
+            uint32_t window; // its new key: the old one with another lowest byte
+            uint32_t region;
+            uint64_t addr, len;
+            uint32_t rights;
+            uint32_t zero_based; // peers count from 0 instead of from addr
+        } bind;
+        struct {
+            uint32_t len;
+            uint32_t whole_region; // instead of the range
+        } flush;
+    };
 };
 
 struct vb_recv_wr {
@@ -151,6 +207,7 @@ enum vb_wc_status {
     VB_WC_REMOTE_OPERATION, // the peer failed while executing
     VB_WC_RETRY_EXCEEDED,   // no answer from the peer
     VB_WC_RNR_EXCEEDED,     // the peer posted no receive in time
+    VB_WC_BIND_REFUSED,     // a window could not be bound or invalidated
 };
 
 enum vb_wc_opcode {
@@ -158,7 +215,18 @@ enum vb_wc_opcode {
     VB_WC_WRITE,
     VB_WC_READ,
     VB_WC_NOP,
-    VB_WC_RECV
+    VB_WC_RECV,
+    VB_WC_RECV_WRITE, // a WRITE with immediate data took the receive
+    VB_WC_ATOMIC,
+    VB_WC_ATOMIC_WRITE,
+    VB_WC_FLUSH,
+    VB_WC_KEY, // a binding or a local invalidation
+};
+
+enum vb_wc_flags {
+    VB_WC_WITH_IMM = 1 << 0,
+    VB_WC_WITH_INVAL = 1 << 1, // imm is the key that was invalidated
+    VB_WC_WITH_GRH = 1 << 2,   // the first 40 bytes of the receive hold the IP header
 };
 
 struct vb_wc {
@@ -167,6 +235,9 @@ struct vb_wc {
     enum vb_wc_opcode opcode; // of a failed request, only the side (VB_WC_RECV or not) is certain
     uint32_t byte_len;        // of a RECV and a READ
     uint32_t qpn;
+    uint32_t flags; // enum vb_wc_flags
+    uint32_t imm;
+    uint32_t src_qpn; // of a datagram
 };
 
 // Runs the NIC if no completion is waiting, then takes up to n. Returns how many.

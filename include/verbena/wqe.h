@@ -43,6 +43,83 @@ struct vb_wqe_atomic {
     uint64_t compare;
 };
 
+// Masked compare-and-swap and fetch-and-add, for arguments of 4 bytes (one segment) and of 8 (two;
+// the fetch-and-add takes one).
+struct vb_wqe_masked_cs4 {
+    uint32_t swap, compare, swap_mask, compare_mask;
+};
+
+struct vb_wqe_masked_cs8 {
+    uint64_t swap, compare, swap_mask, compare_mask;
+};
+
+struct vb_wqe_masked_fa4 {
+    uint32_t add, boundary; // a set bit of the boundary ends a field: no carry out of it
+    uint32_t reserved[2];
+};
+
+struct vb_wqe_masked_fa8 {
+    uint64_t add, boundary;
+};
+
+// Where a datagram goes.
+struct vb_wqe_datagram {
+    uint32_t qkey;
+    uint32_t reserved4;
+    uint32_t dqpn;
+    uint8_t stat_rate_sl;
+    uint8_t fl_mlid;
+    uint16_t rlid;
+    uint8_t reserved16[4];
+    uint8_t rmac[6];
+    uint8_t tclass;
+    uint8_t hop_limit;
+    uint32_t grh_gid_fl;
+    uint8_t rgid[16];
+};
+
+struct vb_wqe_xrc {
+    uint32_t srqn;
+    uint8_t reserved[12];
+};
+
+// An entry of a shared receive queue starts with the index of the next one.
+struct vb_wqe_srq_next {
+    uint8_t reserved0[2];
+    uint16_t next;
+    uint8_t signature;
+    uint8_t reserved5[11];
+};
+
+// A memory key is changed by a UMR entry: control segment (imm: the key), these two, and for a
+// binding a data segment that names the region's part.
+struct vb_wqe_umr {
+    uint8_t flags;
+    uint8_t reserved1[3];
+    uint16_t klm_octowords;
+    uint16_t translation_offset;
+    uint64_t mkey_mask;
+    uint8_t reserved16[32];
+};
+
+struct vb_wqe_mkey {
+    uint8_t free; // VB_WQE_MKEY_FREE: the key is invalidated
+    uint8_t reserved1;
+    uint8_t access; // VB_WQE_MKEY_…
+    uint8_t sf;
+    uint32_t qpn_mkey;
+    uint32_t reserved8;
+    uint32_t flags_pd;
+    uint64_t start;
+    uint64_t len;
+    uint32_t bsf_octowords;
+    uint32_t reserved36[4];
+    uint32_t translations_octowords;
+    uint8_t reserved56[3];
+    uint8_t log_page_size;
+    uint32_t reserved60;
+};
+
 struct vb_wqe_data {
     uint32_t byte_count; // bit 31 set: inline data follows instead (VB_WQE_INLINE)
     uint32_t lkey;
@@ -58,6 +135,8 @@ struct vb_wqe_wait {
 #define VB_WQE_INLINE   0x80000000u
 #define VB_WQE_LKEY_END 0x100u // ends a short list of receive segments
 #define VB_WQE_DS_MASK  0x3fu
+#define VB_CQE_GRH      0x10000000u // in flags_rqpn
+#define VB_CQE_SE       0x02u       // in op_own
 
 enum vb_wqe_opcode {
     VB_WQE_NOP = 0x00,
@@ -74,6 +153,31 @@ enum vb_wqe_opcode {
     VB_WQE_MASKED_FA = 0x15,
     VB_WQE_RECV_EN = 0x16,
     VB_WQE_SEND_EN = 0x17,
+    VB_WQE_UMR = 0x25,
+    // Not ConnectX's: operations of the InfiniBand specification that it does not have.
+    VB_WQE_FLUSH = 0x3e,        // ctrl (imm: type and level) + raddr (reserved: the length)
+    VB_WQE_ATOMIC_WRITE = 0x3f, // ctrl + raddr + 8 bytes of data
+};
+
+// opmod of a masked atomic, by the bytes of its arguments.
+enum {
+    VB_WQE_OPMOD_MASKED4 = 0x08,
+    VB_WQE_OPMOD_MASKED8 = 0x09,
+};
+
+enum {
+    VB_WQE_MKEY_FREE = 0x40,
+    VB_WQE_MKEY_LOCAL_WRITE = 1 << 3,
+    VB_WQE_MKEY_REMOTE_READ = 1 << 4,
+    VB_WQE_MKEY_REMOTE_WRITE = 1 << 5,
+    VB_WQE_MKEY_ATOMIC = 1 << 6,
+};
+
+// imm of a FLUSH: what it makes sure of, and for which memory.
+enum {
+    VB_WQE_FLUSH_GLOBAL = 1 << 0,
+    VB_WQE_FLUSH_PERSISTENT = 1 << 1,
+    VB_WQE_FLUSH_REGION = 1 << 4, // the whole region instead of the range
 };
 
 // fm_ce_se: fence mode in bits 7:5, completion mode in bits 3:2, solicited event in bit 1.
@@ -85,7 +189,9 @@ enum {
 };
 
 struct vb_cqe {
-    uint8_t reserved0[32];
+    uint8_t reserved0[24];
+    uint32_t flags_rqpn; // of datagrams: bits 29:28 set: a GRH comes first; 23:0 the sender's QPN
+    uint8_t reserved28[4];
     uint32_t srqn_uidx;
     uint32_t imm_inval_pkey;
     uint8_t reserved40[4];
@@ -101,7 +207,7 @@ struct vb_cqe {
     uint32_t sop_drop_qpn; // bits 31:24 the send opcode, 23:0 the QPN
     uint16_t wqe_counter;
     uint8_t signature;
-    uint8_t op_own; // opcode in bits 7:4, owner in bit 0
+    uint8_t op_own; // opcode in bits 7:4, solicited in bit 1, owner in bit 0
 };
 
 enum vb_cqe_opcode {
@@ -121,6 +227,7 @@ enum vb_cqe_syndrome {
     VB_SYN_LOCAL_QP_OP = 0x02,
     VB_SYN_LOCAL_PROT = 0x04,
     VB_SYN_FLUSH = 0x05,
+    VB_SYN_BIND = 0x06,
     VB_SYN_BAD_RESP = 0x10,
     VB_SYN_LOCAL_ACCESS = 0x11,
     VB_SYN_REMOTE_INVAL_REQ = 0x12,
@@ -142,10 +249,22 @@ enum {
     VB_DBREC_CQ_ARM = 1
 };
 
+// The arm word: a serial number in bits 29:28, so that no two requests in a row are equal, whether
+// only solicited entries count in bit 24, and the consumer counter.
+#define VB_DBREC_ARM_SERIAL    28
+#define VB_DBREC_ARM_SOLICITED 0x01000000u
+
 static_assert(sizeof(struct vb_wqe_ctrl) == 16, "ctrl segment");
 static_assert(sizeof(struct vb_wqe_raddr) == 16, "raddr segment");
 static_assert(sizeof(struct vb_wqe_atomic) == 16, "atomic segment");
 static_assert(sizeof(struct vb_wqe_data) == 16, "data segment");
+static_assert(sizeof(struct vb_wqe_masked_cs4) == 16, "masked atomic segment");
+static_assert(sizeof(struct vb_wqe_masked_cs8) == 32, "masked atomic segments");
+static_assert(sizeof(struct vb_wqe_datagram) == 48, "datagram segments");
+static_assert(sizeof(struct vb_wqe_xrc) == 16, "XRC segment");
+static_assert(sizeof(struct vb_wqe_srq_next) == 16, "next segment");
+static_assert(sizeof(struct vb_wqe_umr) == 48, "UMR segments");
+static_assert(sizeof(struct vb_wqe_mkey) == 64, "memory key segments");
 static_assert(sizeof(struct vb_wqe_wait) == 16, "wait segment");
 static_assert(sizeof(struct vb_cqe) == VB_CQE_BYTES, "completion entry");
 

@@ -5,6 +5,7 @@
 #define VB_HOST_DRIVER_H
 
 #include "nic/doorbell.h"
+#include "nic/wr.h"
 #include "verbena/nic.h"
 #include "verbena/wqe.h"
 
@@ -32,7 +33,21 @@ struct vb_driver_rq {
     uint64_t *wr_id;
 };
 
+// Entries form a linked list by their index: free ones from head to tail.
+struct vb_driver_srq {
+    uint8_t *ring;
+    uint32_t entries; // power of two, one of which stays empty
+    uint32_t stride;
+    uint32_t max_sge;
+    uint32_t head, tail;
+    uint64_t posted;
+    uint64_t *wr_id;
+    uint32_t *dbrec;
+};
+
 struct vb_driver_qp {
+    enum vb_wqe_heads heads;
+    struct vb_driver_srq *srq; // instead of rq
     uint32_t qpn;
     uint32_t *dbrec; // VB_DBREC_RQ, VB_DBREC_SQ
     struct vb_doorbells *doorbells;
@@ -44,7 +59,10 @@ struct vb_driver_cq {
     uint8_t *ring;
     uint32_t entries; // power of two
     uint64_t ci;
+    uint32_t arm_serial;
     uint32_t *dbrec;
+    // Of an XRC queue's completions the queue pair does not know the queue.
+    struct vb_driver_srq *(*find_srq)(void *ctx, uint32_t srqn);
 };
 
 // Allocate rings. `start` values are the counters to begin with (0 but in tests). Return -ENOMEM or
@@ -56,6 +74,13 @@ void vb_driver_qp_fini(struct vb_driver_qp *qp);
 void vb_driver_qp_reset(struct vb_driver_qp *qp);
 int vb_driver_cq_init(struct vb_driver_cq *cq, uint32_t entries, uint64_t start);
 void vb_driver_cq_fini(struct vb_driver_cq *cq);
+
+int vb_driver_srq_init(struct vb_driver_srq *srq, uint32_t depth, uint32_t sge);
+void vb_driver_srq_fini(struct vb_driver_srq *srq);
+int vb_driver_post_srq(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, uint32_t n);
+
+// Asks for an event when the next completion is there, or the next solicited one or error.
+void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only);
 
 // Drops the completions of a queue pair that goes back to RESET; its NIC must not run meanwhile.
 void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn);

@@ -21,7 +21,7 @@ static bool acknowledge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
         uint32_t from = wr == r->una_wr ? r->una_psn : wr->first_psn;
         if (vb_psn_diff(psn, from) <= 0)
             break;
-        if (vb_wr_is_read(wr)) {
+        if (wr->awaits) {
             if (from != r->una_psn)
                 vb_requester_acked(pu, qp, from);
             return false;
@@ -121,7 +121,7 @@ static enum vb_rx_verdict take_response(struct vb_pu *pu, struct vb_qpc *qp,
         vb_requester_fail(pu, qp, VB_SYN_BAD_RESP);
         return VB_RX_FATAL;
     }
-    if (vb_scatter(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, pkt->payload, expect) !=
+    if (vb_scatter(pu, vb_qpc_who(qp), vb_wr_segs(wr), wr->num_seg, offset, pkt->payload, expect) !=
         VB_MEM_OK) {
         vb_requester_fail(pu, qp, VB_SYN_LOCAL_PROT);
         return VB_RX_FATAL;
@@ -132,19 +132,53 @@ static enum vb_rx_verdict take_response(struct vb_pu *pu, struct vb_qpc *qp,
     return VB_RX_APPLIED;
 }
 
-static enum vb_rx_verdict read_response(struct vb_pu *pu, struct vb_qpc *qp,
-                                        const struct vb_packet *pkt)
+static enum vb_rx_verdict bad_response(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    vb_requester_fail(pu, qp, VB_SYN_BAD_RESP);
+    return VB_RX_FATAL;
+}
+
+// The answer of an operation that has one packet and one answer.
+static enum vb_rx_verdict take_single(struct vb_pu *pu, struct vb_qpc *qp,
+                                      const struct vb_packet *pkt)
+{
+    struct vb_requester *r = &qp->req;
+    const struct vb_wr *wr = r->una_wr;
+
+    if (wr->arg_bytes) { // an atomic: the memory gets its former value, in this machine's order
+        uint32_t narrow = (uint32_t)pkt->atomic_old;
+        const void *old = wr->arg_bytes == 4 ? (const void *)&narrow : &pkt->atomic_old;
+        if (vb_scatter(pu, vb_qpc_who(qp), vb_wr_segs(wr), 1, 0, old, wr->arg_bytes) != VB_MEM_OK) {
+            vb_requester_fail(pu, qp, VB_SYN_LOCAL_PROT);
+            return VB_RX_FATAL;
+        }
+    } else if (pkt->payload_len != 0 ||
+               (pkt->facts & (VB_OP_FIRST | VB_OP_LAST)) != (VB_OP_FIRST | VB_OP_LAST)) {
+        return bad_response(pu, qp);
+    }
+    if (r->reads_out > 0)
+        r->reads_out--;
+    vb_requester_acked(pu, qp, vb_psn_add(pkt->psn, 1));
+    return VB_RX_APPLIED;
+}
+
+// An answer of its own: READ responses and the acknowledgements of atomics.
+static enum vb_rx_verdict answer(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
 {
     const struct vb_requester *r = &qp->req;
+    const struct vb_wr *wr;
 
     if (!in_flight(r, pkt->psn))
         return VB_RX_STALE;
-    // The response to a READ acknowledges what was sent before it.
+    // It acknowledges what was sent before it.
     if (!acknowledge(pu, qp, pkt->psn))
         return gap(pu, qp);
-    if (r->una_wr == r->unbegun || !vb_wr_is_read(r->una_wr))
-        return VB_RX_STALE; // an answer to something that was no READ
-    return take_response(pu, qp, pkt);
+    wr = r->una_wr;
+    if (wr == r->unbegun || !wr->awaits)
+        return VB_RX_STALE; // an answer to something that awaits none
+    if (!!(pkt->facts & VB_OP_ATOMIC) != (wr->arg_bytes != 0))
+        return bad_response(pu, qp); // to another question
+    return wr->opcode == VB_WQE_READ ? take_response(pu, qp, pkt) : take_single(pu, qp, pkt);
 }
 
 enum vb_rx_verdict vb_completer_receive(struct vb_pu *pu, struct vb_qpc *qp,
@@ -152,9 +186,7 @@ enum vb_rx_verdict vb_completer_receive(struct vb_pu *pu, struct vb_qpc *qp,
 {
     if (pkt->facts & VB_OP_ACK)
         return ack(pu, qp, pkt);
-    if (pkt->facts & VB_OP_READ)
-        return read_response(pu, qp, pkt);
-    return VB_RX_STALE;
+    return answer(pu, qp, pkt);
 }
 
 bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)

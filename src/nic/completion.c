@@ -30,6 +30,9 @@ bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c)
     uint8_t owner = (cq->produced & cq->entries) ? 1 : 0;
 
     memset(cqe, 0, offsetof(struct vb_cqe, op_own));
+    cqe->flags_rqpn = htobe32(c->flags_rqpn);
+    cqe->srqn_uidx = htobe32(c->srqn);
+    cqe->imm_inval_pkey = c->imm;
     cqe->byte_cnt = htobe32(c->bytes);
     cqe->sop_drop_qpn = htobe32((uint32_t)c->wqe_opcode << 24 | c->qpn);
     cqe->wqe_counter = htobe16((uint16_t)c->counter);
@@ -37,7 +40,24 @@ bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c)
         cqe->syndrome = c->syndrome;
         cqe->vendor_syndrome = c->vendor;
     }
-    __atomic_store_n(&cqe->op_own, (uint8_t)(c->opcode << 4 | owner), __ATOMIC_RELEASE);
+    uint8_t se = c->solicited ? VB_CQE_SE : 0;
+    __atomic_store_n(&cqe->op_own, (uint8_t)(c->opcode << 4 | se | owner), __ATOMIC_RELEASE);
     cq->produced++;
+    if (c->solicited || c->syndrome != VB_SYN_OK)
+        cq->solicited = cq->produced;
+    return true;
+}
+
+// The arm word names the consumer's counter: entries from there on count, or only solicited ones
+// and errors among them. A word is answered once.
+bool vb_cqc_fires(struct vb_cqc *cq)
+{
+    uint32_t word = be32toh(__atomic_load_n(&cq->dbrec[VB_DBREC_CQ_ARM], __ATOMIC_ACQUIRE));
+    if (word == cq->fired)
+        return false;
+    uint64_t newest = word & VB_DBREC_ARM_SOLICITED ? cq->solicited : cq->produced;
+    if (vb_widen24(cq->produced, word & 0xffffff) >= newest)
+        return false;
+    cq->fired = word;
     return true;
 }

@@ -15,9 +15,11 @@ struct vb_cqc {
     uint8_t *ring;
     const uint32_t *dbrec;
     uint64_t produced;
-    uint64_t consumed; // as last read from the doorbell record
-    uint32_t users;    // queue pairs bound to it
-    bool overrun;      // an entry found no room: the queue is broken
+    uint64_t consumed;  // as last read from the doorbell record
+    uint32_t users;     // queue pairs and shared receive queues bound to it
+    uint32_t fired;     // the last arm word that was answered by an event
+    uint64_t solicited; // one past the last solicited entry
+    bool overrun;       // an entry found no room: the queue is broken
 };
 
 struct vb_completion {
@@ -28,10 +30,17 @@ struct vb_completion {
     uint8_t wqe_opcode; // of requests
     uint8_t syndrome;   // enum vb_cqe_syndrome, VB_SYN_OK for success
     uint8_t vendor;     // says more about an error
+    bool solicited;
+    uint32_t imm;        // immediate as its wire bytes; of an invalidation the key, big-endian
+    uint32_t srqn;       // 0: none
+    uint32_t flags_rqpn; // datagrams
 };
 
 // Writes one entry; the owner byte last, so that a reader on another core sees it whole. False: no
 // room, the queue is now broken.
 bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c);
+
+// Whether the consumer asked for an event that is due now; it is then answered.
+bool vb_cqc_fires(struct vb_cqc *cq);
 
 #endif

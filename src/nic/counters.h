@@ -24,6 +24,12 @@
     X(rx_write_requests)      \
     X(rx_read_requests)       \
     X(rx_send_requests)       \
+    X(rx_atomic_requests)     \
+    X(rx_flush_requests)      \
+    X(rx_datagrams)           \
+    X(rx_dropped_datagrams)   \
+    X(qkey_violations)        \
+    X(lost_events)            \
     X(out_of_buffer)          \
     X(rx_malformed)           \
     X(rx_stranger)            \

@@ -16,6 +16,7 @@ enum {
     FETCH_DEFAULT = 16,
     PDS_MAX = 1 << 16,
     CQS_MAX = 1 << 16,
+    SRQS_MAX = 1 << 16,
 };
 
 #define PD_FREE UINT32_MAX
@@ -33,13 +34,15 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
     if (dev->window_bytes > WINDOW_MAX)
         dev->window_bytes = WINDOW_MAX;
     dev->lend_bytes = opts->lend_bytes ? opts->lend_bytes : UINT32_MAX;
+    dev->check_zero_length = opts->check_zero_length;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
     dev->pu.dev = dev;
     vb_fifo_init(&dev->pu.run);
     dev->pu.txq.arena = aligned_alloc(4096, VB_TX_BYTES);
+    const uint64_t secret[2] = {opts->seed, opts->secret};
     dev->pu.kept = aligned_alloc(4096, (size_t)VB_TX_FRAMES * VB_MTU_MAX);
-    if (!dev->pu.txq.arena || !dev->pu.kept || vb_mkey_table_init(&dev->mkeys) != 0) {
+    if (!dev->pu.txq.arena || !dev->pu.kept || vb_mkey_table_init(&dev->mkeys, secret) != 0) {
         free(dev->pu.kept);
         free(dev->pu.txq.arena);
         free(dev);
@@ -58,6 +61,9 @@ void vb_dev_destroy(struct vb_dev *dev)
     }
     for (uint32_t i = 0; i < dev->cq_room; i++)
         free(dev->cqs[i]);
+    for (uint32_t i = 0; i < dev->srq_room; i++)
+        free(dev->srqs[i]);
+    vb_ah_fini(&dev->pu);
     dev->pu.txq.taken = dev->pu.txq.count;
     vb_pu_tx_release(&dev->pu);
     vb_timers_fini(&dev->pu.timers);
@@ -66,6 +72,7 @@ void vb_dev_destroy(struct vb_dev *dev)
     free(dev->pu.kept);
     free(dev->pu.txq.arena);
     free(dev->cqs);
+    free(dev->srqs);
     free(dev->pd_users);
     free(dev);
 }
@@ -136,7 +143,7 @@ int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint
     uint32_t *users = pd_users(dev, attr->pd);
     if (!users)
         return -ENOENT;
-    int err = vb_mkey_create(&dev->mkeys, &dev->prng, attr, key);
+    int err = vb_mkey_create(&dev->mkeys, attr, key);
     if (!err)
         (*users)++;
     return err;
@@ -144,12 +151,29 @@ int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint
 
 int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key)
 {
-    uint32_t pd;
-    int err = vb_mkey_domain(&dev->mkeys, key, &pd);
-    if (err)
-        return err;
-    --*pd_users(dev, pd);
-    return vb_mkey_destroy(&dev->mkeys, key);
+    const struct vb_mkey *m = vb_mkey_find(&dev->mkeys, key);
+    if (!m)
+        return -ENOENT;
+    uint32_t pd = m->pd;
+    int err = vb_mkey_destroy(&dev->mkeys, key);
+    if (!err)
+        --*pd_users(dev, pd);
+    return err;
+}
+
+int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_attr *attr)
+{
+    const struct vb_mkey *m = vb_mkey_find(&dev->mkeys, key);
+    uint32_t *users = pd_users(dev, attr->pd);
+    if (!m || !users)
+        return -ENOENT;
+    uint32_t before = m->pd;
+    int err = vb_mkey_change(&dev->mkeys, key, attr);
+    if (!err) {
+        --*pd_users(dev, before);
+        ++*users;
+    }
+    return err;
 }
 
 // ---- completion queues
@@ -199,6 +223,68 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
     return 0;
 }
 
+// ---- shared receive queues
+
+int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint32_t *srqn)
+{
+    uint32_t *users = pd_users(dev, attr->pd), i = 0;
+    struct vb_cqc *cq = cq_of(dev, attr->cqn);
+    struct vb_srqc *srq;
+
+    if (!users || (attr->cqn && !cq))
+        return -ENOENT;
+    while (i < dev->srq_room && dev->srqs[i])
+        i++;
+    if (i == dev->srq_room) {
+        struct vb_srqc **srqs = grow(dev->srqs, &dev->srq_room, SRQS_MAX, sizeof *srqs, 0);
+        if (!srqs)
+            return -ENOMEM;
+        dev->srqs = srqs;
+    }
+    int err = vb_srqc_create(attr, cq, &srq);
+    if (err)
+        return err;
+    ++*users;
+    if (cq)
+        cq->users++;
+    srq->srqn = i + 1;
+    dev->srqs[i] = srq;
+    *srqn = srq->srqn;
+    return 0;
+}
+
+int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn)
+{
+    struct vb_srqc *srq = vb_dev_srq(dev, srqn);
+    if (!srq)
+        return -ENOENT;
+    if (srq->users)
+        return -EBUSY;
+    --*pd_users(dev, srq->pd);
+    if (srq->cq)
+        srq->cq->users--;
+    dev->srqs[srqn - 1] = NULL;
+    // Targets of XRC may still have an entry of it in use.
+    for (uint32_t i = 0; i < VB_DOORBELL_QPS; i++) {
+        struct vb_qpc *qp = srq->xrcd ? dev->qps[i] : NULL;
+        if (qp && qp->type == VB_QPT_XRC_TGT)
+            vb_qpc_forget_srq(&dev->pu, qp, srq);
+    }
+    free(srq);
+    return 0;
+}
+
+int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit)
+{
+    struct vb_srqc *srq = vb_dev_srq(dev, srqn);
+    if (!srq)
+        return -ENOENT;
+    if (limit >= srq->entries)
+        return -EINVAL;
+    srq->limit = limit;
+    return 0;
+}
+
 // ---- queue pairs
 
 // Numbers are handed out round robin with a generation above the index, so that packets for a queue
@@ -221,7 +307,8 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     struct vb_cqc *send_cq = cq_of(dev, attr->send_cqn), *recv_cq = cq_of(dev, attr->recv_cqn);
     struct vb_qpc *qp;
 
-    if (!users || !send_cq || !recv_cq)
+    struct vb_srqc *srq = vb_dev_srq(dev, attr->srqn);
+    if (!users || !send_cq || !recv_cq || (attr->srqn && !srq))
         return -ENOENT;
     if (dev->qp_count >= VB_DOORBELL_QPS - 2)
         return -ENOMEM;
@@ -230,6 +317,9 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
         err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
     if (err)
         return err;
+    qp->srq = srq;
+    if (srq)
+        srq->users++;
     qp->qpn = qpn_draw(dev);
     dev->qps[qp->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     dev->qp_count++;
@@ -260,6 +350,8 @@ int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
     struct vb_qpc *qp = vb_dev_qp(dev, qpn);
     if (!qp)
         return -ENOENT;
+    if (qp->srq && qp->type != VB_QPT_XRC_TGT)
+        qp->srq->users--;
     qp->send_cq->users--;
     qp->recv_cq->users--;
     --*pd_users(dev, qp->pd);

@@ -21,8 +21,20 @@ enum vb_qp_state {
     VB_QPS_INIT,
     VB_QPS_RTR,
     VB_QPS_RTS,
+    VB_QPS_SQD, // the send queue drains: what was begun is finished, no more begins
+    VB_QPS_SQE, // a request of an unreliable service failed: its queue is flushed, receiving goes
+                // on
     VB_QPS_ERR,
     VB_QPS_COUNT,
+};
+
+enum vb_qp_type {
+    VB_QPT_RC,
+    VB_QPT_UC,
+    VB_QPT_UD,
+    VB_QPT_XRC_INI, // sends
+    VB_QPT_XRC_TGT, // receives, into shared receive queues that the sender names
+    VB_QPT_COUNT,
 };
 
 enum {
@@ -33,12 +45,32 @@ enum {
     VB_RQ_ENTRIES_MAX = 1 << 15,
 };
 
+enum vb_event_kind {
+    VB_EVENT_QP_FATAL,      // the queue pair failed: it or its peer did wrong
+    VB_EVENT_QP_REQ_ERR,    // a peer's request was malformed
+    VB_EVENT_QP_ACCESS_ERR, // a peer's request had no right
+    VB_EVENT_COMM_EST,      // the first packet came while in RTR
+    VB_EVENT_SQ_DRAINED,    // SQD: all that was begun is done
+    VB_EVENT_QP_LAST_WQE,   // no more receive of a shared queue will complete on it
+    VB_EVENT_CQ_ERR,        // the completion queue overran
+    VB_EVENT_SRQ_LIMIT,     // fewer receives are left than the limit
+    VB_EVENT_CQ_COMPLETION, // an armed completion queue has an entry
+    VB_EVENT_COUNT,
+};
+
+struct vb_event {
+    enum vb_event_kind kind;
+    uint32_t number; // of the queue pair, completion queue or shared receive queue
+};
+
 struct vb_dev_opts {
-    uint64_t seed;         // of keys and queue pair numbers
-    uint32_t window_bytes; // in flight per queue pair; 0: the default
-    uint32_t fetch_depth;  // send WQEs fetched ahead per queue pair; 0: the default
-    uint32_t lend_bytes;   // payloads from this length on stay where they are until the port takes
-                           // them (see vb_pu_tx_keep); 0: all are copied
+    uint64_t seed;          // of keys and queue pair numbers
+    uint64_t secret;        // more of it: 64 bits can be tried, 128 cannot
+    uint32_t window_bytes;  // in flight per queue pair; 0: the default
+    uint32_t fetch_depth;   // send WQEs fetched ahead per queue pair; 0: the default
+    uint32_t lend_bytes;    // payloads from this length on stay where they are until the port takes
+                            // them (see vb_pu_tx_keep); 0: all are copied
+    bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
 };
 
 struct vb_cqc_attr {
@@ -48,8 +80,21 @@ struct vb_cqc_attr {
     uint64_t start;   // counter to start from; only tests use other than 0
 };
 
+struct vb_srqc_attr {
+    uint32_t pd;
+    void *ring;            // entries in a linked list: see struct vb_wqe_srq_next
+    uint32_t entries;      // power of two
+    uint32_t stride_bytes; // power of two, 32 to 512
+    uint32_t *dbrec;       // one word: entries ever posted
+    uint32_t xrcd;         // 0: not for XRC
+    uint32_t cqn;          // of an XRC queue: where its completions go
+};
+
 struct vb_qpc_attr {
     uint32_t pd;
+    enum vb_qp_type type;
+    uint32_t srqn; // 0: a receive queue of its own
+    uint32_t xrcd; // XRC_TGT
     uint32_t send_cqn, recv_cqn;
     void *sq_ring;
     uint32_t sq_blocks; // power of two
@@ -66,6 +111,7 @@ struct vb_qpc_mods {
     enum vb_qp_state state;
     // to INIT
     uint32_t access; // remote rights this queue pair grants (VB_REMOTE_…)
+    uint32_t qkey;   // UD
     // to RTR
     uint32_t dest_qpn;
     uint32_t rq_psn;
@@ -93,6 +139,11 @@ int vb_dev_pd_create(struct vb_dev *dev, uint32_t *pd);
 int vb_dev_pd_destroy(struct vb_dev *dev, uint32_t pd);
 int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint32_t *key);
 int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key);
+int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_attr *attr);
+int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint32_t *srqn);
+int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn);
+// An event when fewer entries than `limit` are left; 0: none. Once only.
+int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit);
 int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn);
 int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);
@@ -120,6 +171,9 @@ void vb_pu_tx_release(struct vb_pu *pu);
 // change its memory: when the PU is left with frames in the queue.
 void vb_pu_tx_keep(struct vb_pu *pu);
 bool vb_pu_wants_tx(const struct vb_pu *pu); // stopped for want of room in the transmit queue
+
+// What happened besides completions. Takes the oldest; false: none.
+bool vb_pu_take_event(struct vb_pu *pu, struct vb_event *event);
 
 // When the next timer fires, UINT64_MAX: never. A doorbell or a frame may make work earlier.
 uint64_t vb_pu_deadline(const struct vb_pu *pu);

@@ -54,14 +54,16 @@ static void flush_unfetched(struct vb_pu *pu, struct vb_qpc *qp)
 static void flush_receive(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_recv *recv = &qp->resp.recv;
+    const struct vb_srqc *srq = recv->loaded ? recv->srq : NULL;
     const struct vb_completion c = {
         .qpn = qp->qpn,
         .counter = recv->loaded ? recv->counter : qp->rq.taken++,
         .opcode = VB_CQE_RESP_ERR,
         .syndrome = VB_SYN_FLUSH,
+        .srqn = srq ? srq->srqn : 0,
     };
     recv->loaded = false;
-    vb_qpc_complete(pu, qp, qp->recv_cq, &c);
+    vb_qpc_complete(pu, qp, srq && srq->cq ? srq->cq : qp->recv_cq, &c);
 }
 
 bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -75,10 +77,16 @@ bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
         flush_unfetched(pu, qp);
         return true;
     }
+    if (qp->state == VB_QPS_SQE)
+        return false; // receiving goes on
     vb_rq_refresh(qp);
     if (qp->resp.recv.loaded || qp->rq.taken != qp->rq.end) {
         flush_receive(pu, qp);
         return true;
+    }
+    if (qp->srq && !qp->drained) {
+        qp->drained = true;
+        vb_pu_event(pu, VB_EVENT_QP_LAST_WQE, qp->qpn);
     }
     return false;
 }

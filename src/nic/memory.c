@@ -2,6 +2,8 @@
 // Registered memory: keys, rights, bounds.
 #include "nic/memory.h"
 
+#include "base/siphash.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -9,19 +11,21 @@
 
 enum {
     TABLE_FIRST_SLOTS = 64,
-    KEYS_MAX = 1 << 20
+    KEYS_MAX = 1 << 20,
+    NAME_MIN = 0x100, // keys are above 0xffff: none is 0 or ends a receive list
 };
 
 static_assert(sizeof(struct vb_mkey) == 64, "one key, one cache line");
 
-int vb_mkey_table_init(struct vb_mkey_table *t)
+int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2])
 {
+    memset(t, 0, sizeof *t);
     t->slots = aligned_alloc(64, TABLE_FIRST_SLOTS * sizeof *t->slots);
     if (!t->slots)
         return -ENOMEM;
     memset(t->slots, 0, TABLE_FIRST_SLOTS * sizeof *t->slots);
     t->mask = TABLE_FIRST_SLOTS - 1;
-    t->count = 0;
+    memcpy(t->secret, secret, sizeof t->secret);
     return 0;
 }
 
@@ -31,21 +35,32 @@ void vb_mkey_table_fini(struct vb_mkey_table *t)
     memset(t, 0, sizeof *t);
 }
 
-// Keys are uniform random numbers, so their low bits are the hash.
-static struct vb_mkey *find(const struct vb_mkey_table *t, uint32_t key)
+// Names are uniform random numbers, so their low bits are the hash.
+static struct vb_mkey *find_name(const struct vb_mkey_table *t, uint32_t name)
 {
-    for (uint32_t i = key & t->mask;; i = (i + 1) & t->mask) {
+    for (uint32_t i = name & t->mask;; i = (i + 1) & t->mask) {
         struct vb_mkey *m = &t->slots[i];
-        if (m->key == key)
+        if (m->key >> 8 == name)
             return m;
         if (m->key == 0)
             return NULL;
     }
 }
 
+static struct vb_mkey *find(const struct vb_mkey_table *t, uint32_t key)
+{
+    struct vb_mkey *m = key >> 8 ? find_name(t, key >> 8) : NULL;
+    return m && m->key == key ? m : NULL;
+}
+
+const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key)
+{
+    return find(t, key);
+}
+
 static void insert(struct vb_mkey_table *t, const struct vb_mkey *m)
 {
-    uint32_t i = m->key & t->mask;
+    uint32_t i = m->key >> 8 & t->mask;
     while (t->slots[i].key != 0)
         i = (i + 1) & t->mask;
     t->slots[i] = *m;
@@ -56,7 +71,9 @@ static void insert(struct vb_mkey_table *t, const struct vb_mkey *m)
 static int grow(struct vb_mkey_table *t)
 {
     uint32_t slots = (t->mask + 1) * 2;
-    struct vb_mkey_table bigger = {.mask = slots - 1};
+    struct vb_mkey_table bigger = *t;
+    bigger.mask = slots - 1;
+    bigger.count = 0;
     bigger.slots = aligned_alloc(64, slots * sizeof *bigger.slots);
     if (!bigger.slots)
         return -ENOMEM;
@@ -69,26 +86,31 @@ static int grow(struct vb_mkey_table *t)
     return 0;
 }
 
-// Never 0 (a free slot), VB_WQE_LKEY_END (ends receive lists) or a key in use.
-static uint32_t draw_key(const struct vb_mkey_table *t, struct vb_prng *prng)
+static uint32_t draw_key(struct vb_mkey_table *t)
 {
     for (;;) {
-        uint32_t key = (uint32_t)vb_prng_next(prng);
-        if (key > 0xffff && !find(t, key))
+        uint32_t key = (uint32_t)vb_siphash(t->secret, t->drawn++);
+        if (key >> 8 >= NAME_MIN && !find_name(t, key >> 8))
             return key;
     }
 }
 
-int vb_mkey_create(struct vb_mkey_table *t, struct vb_prng *prng, const struct vb_mkey_attr *attr,
-                   uint32_t *key)
+static bool is_legal(const struct vb_mkey_attr *a)
 {
-    const uint32_t all = VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC;
     const uint32_t remote_stores = VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
 
-    if (attr->access & ~all || attr->len > UINT64_MAX - attr->start)
+    if (a->kind != VB_MKEY_REGION)
+        return a->access == 0;
+    if (a->access & ~(uint32_t)VB_ACCESS_ALL || a->len > UINT64_MAX - a->start)
+        return false;
+    // clause 10.6.3.1: remote stores need local write
+    return !(a->access & remote_stores) || (a->access & VB_LOCAL_WRITE);
+}
+
+int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uint32_t *key)
+{
+    if (!is_legal(attr))
         return -EINVAL;
-    if ((attr->access & remote_stores) && !(attr->access & VB_LOCAL_WRITE))
-        return -EINVAL; // clause 10.6.3.1: remote stores need local write
     if (t->count >= KEYS_MAX)
         return -ENOMEM;
     if ((t->count + 1) * 2 > t->mask + 1) {
@@ -97,8 +119,10 @@ int vb_mkey_create(struct vb_mkey_table *t, struct vb_prng *prng, const struct v
             return err;
     }
     struct vb_mkey m = {
-        .key = draw_key(t, prng),
+        .key = draw_key(t),
         .pd = attr->pd,
+        .kind = (uint8_t)attr->kind,
+        .bound = attr->kind == VB_MKEY_REGION,
         .start = attr->start,
         .len = attr->len,
         .base = attr->base,
@@ -109,15 +133,30 @@ int vb_mkey_create(struct vb_mkey_table *t, struct vb_prng *prng, const struct v
     return 0;
 }
 
+// Unbinds a window from its region.
+static void unbind(struct vb_mkey_table *t, struct vb_mkey *w)
+{
+    if (w->bound)
+        find(t, w->parent)->windows--;
+    w->bound = false;
+    w->access = w->parent = w->qpn = 0;
+    w->start = w->len = 0;
+    w->base = NULL;
+}
+
 // Backward-shift deletion: no tombstones, so lookups never slow down with age.
 int vb_mkey_destroy(struct vb_mkey_table *t, uint32_t key)
 {
-    struct vb_mkey *m = key ? find(t, key) : NULL;
+    struct vb_mkey *m = find(t, key);
     if (!m)
         return -ENOENT;
+    if (m->windows)
+        return -EBUSY;
+    if (m->kind != VB_MKEY_REGION)
+        unbind(t, m);
     uint32_t hole = (uint32_t)(m - t->slots);
     for (uint32_t i = (hole + 1) & t->mask; t->slots[i].key; i = (i + 1) & t->mask) {
-        uint32_t home = t->slots[i].key & t->mask;
+        uint32_t home = t->slots[i].key >> 8 & t->mask;
         if (((i - home) & t->mask) >= ((i - hole) & t->mask)) {
             t->slots[hole] = t->slots[i];
             hole = i;
@@ -128,24 +167,43 @@ int vb_mkey_destroy(struct vb_mkey_table *t, uint32_t key)
     return 0;
 }
 
-int vb_mkey_domain(const struct vb_mkey_table *t, uint32_t key, uint32_t *pd)
+int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_attr *attr)
 {
-    const struct vb_mkey *m = key ? find(t, key) : NULL;
-    if (!m)
+    struct vb_mkey *m = find(t, key);
+    if (!m || m->kind != VB_MKEY_REGION)
         return -ENOENT;
-    *pd = m->pd;
+    if (m->windows)
+        return -EBUSY;
+    if (attr->kind != VB_MKEY_REGION || !is_legal(attr))
+        return -EINVAL;
+    m->pd = attr->pd;
+    m->start = attr->start;
+    m->len = attr->len;
+    m->base = attr->base;
+    m->access = attr->access;
     return 0;
 }
 
-enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, uint32_t pd, uint32_t key,
-                                  uint64_t addr, uint64_t len, enum vb_access need, uint8_t **ptr)
+// A window serves peers alone, and only while it is bound; one of type 2 only its queue pair.
+static bool window_is_open(const struct vb_mkey *m, struct vb_accessor who, enum vb_access need)
 {
-    const struct vb_mkey *m = key ? find(t, key) : NULL;
+    if (!m->bound || !(need & VB_ACCESS_REMOTE))
+        return false;
+    return m->kind == VB_MKEY_WINDOW1 || m->qpn == who.qpn;
+}
+
+enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, struct vb_accessor who,
+                                  uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
+                                  uint8_t **ptr)
+{
+    const struct vb_mkey *m = find(t, key);
 
     if (!m)
         return VB_MEM_NO_KEY;
-    if (m->pd != pd)
+    if (m->pd != who.pd)
         return VB_MEM_DOMAIN;
+    if (m->kind != VB_MKEY_REGION && !window_is_open(m, who, need))
+        return VB_MEM_STATE;
     if ((m->access & need) != need)
         return VB_MEM_RIGHTS;
     if (len == 0) {
@@ -156,5 +214,74 @@ enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, uint32_t pd, ui
     if (addr < m->start || offset > m->len || len > m->len - offset)
         return VB_MEM_BOUNDS;
     *ptr = m->base + offset;
+    return VB_MEM_OK;
+}
+
+// ---- windows
+
+// What a region gives to a window (clause 10.6.7.2): memory of the same domain, and no right to
+// store where the region's owner may not.
+static enum vb_mem_refusal judge_binding(const struct vb_mkey *r, uint32_t pd,
+                                         const struct vb_binding *b)
+{
+    const uint32_t remote_stores = VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
+
+    if (!r || r->kind != VB_MKEY_REGION)
+        return VB_MEM_NO_KEY;
+    if (r->pd != pd)
+        return VB_MEM_DOMAIN;
+    if (!(r->access & VB_BIND) || (b->access & ~(uint32_t)VB_ACCESS_REMOTE) ||
+        ((b->access & remote_stores) && !(r->access & VB_LOCAL_WRITE)))
+        return VB_MEM_RIGHTS;
+    uint64_t offset = b->addr - r->start;
+    if (b->addr < r->start || offset > r->len || b->len > r->len - offset ||
+        b->len > UINT64_MAX - b->start)
+        return VB_MEM_BOUNDS;
+    return VB_MEM_OK;
+}
+
+enum vb_mem_refusal vb_window_bind(struct vb_mkey_table *t, struct vb_accessor who,
+                                   const struct vb_binding *b)
+{
+    struct vb_mkey *w = b->window >> 8 ? find_name(t, b->window >> 8) : NULL;
+
+    if (!w || w->kind == VB_MKEY_REGION)
+        return VB_MEM_NO_KEY;
+    if (w->pd != who.pd)
+        return VB_MEM_DOMAIN;
+    if (w->kind == VB_MKEY_WINDOW2 && (w->bound || b->len == 0))
+        return VB_MEM_STATE;
+    if (b->len > 0) {
+        enum vb_mem_refusal r = judge_binding(find(t, b->region), who.pd, b);
+        if (r != VB_MEM_OK)
+            return r;
+    }
+    unbind(t, w);
+    w->key = b->window;
+    if (b->len == 0)
+        return VB_MEM_OK;
+    struct vb_mkey *region = find(t, b->region);
+    region->windows++;
+    w->bound = true;
+    w->parent = region->key;
+    w->qpn = who.qpn;
+    w->access = b->access;
+    w->start = b->start;
+    w->len = b->len;
+    w->base = region->base + (b->addr - region->start);
+    return VB_MEM_OK;
+}
+
+enum vb_mem_refusal vb_key_invalidate(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key)
+{
+    struct vb_mkey *m = find(t, key);
+
+    if (!m || m->kind != VB_MKEY_WINDOW2)
+        return VB_MEM_NO_KEY;
+    if (m->pd != who.pd)
+        return VB_MEM_DOMAIN;
+    if (!m->bound || m->qpn != who.qpn)
+        return VB_MEM_STATE;
+    unbind(t, m);
     return VB_MEM_OK;
 }

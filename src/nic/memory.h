@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registered memory: the only way from (domain, key, address, length, right) to a pointer.
+//
+// A key is 24 bits that name it and a tag of 8 bits. A region keeps its key; a window gets another
+// tag with every binding, so that old keys stop working.
 #ifndef VB_NIC_MEMORY_H
 #define VB_NIC_MEMORY_H
-
-#include "base/prng.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +15,12 @@ enum vb_access {
     VB_REMOTE_WRITE = 1 << 1,
     VB_REMOTE_READ = 1 << 2,
     VB_REMOTE_ATOMIC = 1 << 3,
+    VB_BIND = 1 << 4, // windows may be bound to the region
+    VB_FLUSH_GLOBAL = 1 << 5,
+    VB_FLUSH_PERSISTENT = 1 << 6,
+    VB_ACCESS_ALL = (1 << 7) - 1,
+    VB_ACCESS_REMOTE =
+        VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC | VB_FLUSH_GLOBAL | VB_FLUSH_PERSISTENT,
 };
 
 enum vb_mem_refusal {
@@ -22,6 +29,19 @@ enum vb_mem_refusal {
     VB_MEM_DOMAIN,
     VB_MEM_RIGHTS,
     VB_MEM_BOUNDS,
+    VB_MEM_STATE, // a window that is bound already, or not to this queue pair
+};
+
+enum vb_mkey_kind {
+    VB_MKEY_REGION,
+    VB_MKEY_WINDOW1, // bound by whoever shares its domain
+    VB_MKEY_WINDOW2, // bound to one queue pair (type 2B)
+};
+
+// Who asks: a queue pair in a domain.
+struct vb_accessor {
+    uint32_t pd;
+    uint32_t qpn;
 };
 
 // One memory key, one cache line.
@@ -30,42 +50,69 @@ struct vb_mkey {
     uint32_t pd;
     uint64_t start; // address as peers name it
     uint64_t len;
-    uint8_t *base; // where `start` lies in this process
-    uint32_t access;
-    uint32_t reserved[7];
+    uint8_t *base;    // where `start` lies in this process
+    uint32_t access;  // 0 for a window that is not bound
+    uint32_t qpn;     // WINDOW2: the queue pair it is bound to
+    uint32_t parent;  // of a bound window: its region
+    uint32_t windows; // bound to this region
+    uint8_t kind;     // enum vb_mkey_kind
+    bool bound;       // windows; regions always are
+    uint8_t reserved[14];
 };
 
-// Open addressing by key. Keys are drawn from the device's seed: not to be guessed by who knows
-// none.
+// Open addressing by the upper 24 bits of the key, which are drawn from a secret: a peer that has
+// seen keys cannot tell the next.
 struct vb_mkey_table {
     struct vb_mkey *slots;
     uint32_t mask;
     uint32_t count;
+    uint64_t secret[2];
+    uint64_t drawn;
 };
 
 struct vb_mkey_attr {
     uint32_t pd;
-    uint32_t access; // enum vb_access, or-ed
+    enum vb_mkey_kind kind;
+    uint32_t access; // enum vb_access, or-ed; regions only, as all below
     uint64_t start;
     uint64_t len;
     void *base;
 };
 
-int vb_mkey_table_init(struct vb_mkey_table *t);
+int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2]);
 void vb_mkey_table_fini(struct vb_mkey_table *t);
 
 // Draws a key and stores it. -EINVAL: wraps around the address space, or remote rights without
 // local write where verbs require it; -ENOMEM.
-int vb_mkey_create(struct vb_mkey_table *t, struct vb_prng *prng, const struct vb_mkey_attr *attr,
-                   uint32_t *key);
-// -ENOENT: no such key.
+int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uint32_t *key);
+// -ENOENT: no such key; -EBUSY: windows are bound to the region.
 int vb_mkey_destroy(struct vb_mkey_table *t, uint32_t key);
+// Gives a region other memory, another domain or other rights; the key stays. -ENOENT, -EBUSY,
+// -EINVAL as above, and the region is as it was.
+int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_attr *attr);
 
-// The domain a key belongs to. -ENOENT: no such key.
-int vb_mkey_domain(const struct vb_mkey_table *t, uint32_t key, uint32_t *pd);
+// The key as it is now, of a window too. NULL: no such key.
+const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key);
 
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.
-enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, uint32_t pd, uint32_t key,
-                                  uint64_t addr, uint64_t len, enum vb_access need, uint8_t **ptr);
+enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, struct vb_accessor who,
+                                  uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
+                                  uint8_t **ptr);
+
+struct vb_binding {
+    uint32_t window; // its new key: the same upper 24 bits
+    uint32_t region;
+    uint64_t addr;
+    uint64_t len;    // 0: unbinds a window of type 1
+    uint32_t access; // remote rights
+    uint64_t start;  // how peers name its first byte
+};
+
+// Binds a window. One of type 2 must not be bound; one of type 1 may be bound anew.
+enum vb_mem_refusal vb_window_bind(struct vb_mkey_table *t, struct vb_accessor who,
+                                   const struct vb_binding *b);
+// Ends the binding of a window of type 2 (no other key can be invalidated).
+enum vb_mem_refusal vb_key_invalidate(struct vb_mkey_table *t, struct vb_accessor who,
+                                      uint32_t key);
 
 #endif

@@ -12,7 +12,7 @@ enum {
 
 // ---- transmit queue
 
-void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload,
+void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint32_t header, uint32_t payload,
                      const uint8_t *lent)
 {
     struct vb_txq *q = &pu->txq;
@@ -20,7 +20,7 @@ void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint3
     uint32_t body_len = lent ? payload : 0;
 
     memset(q->arena + q->used + header + payload - body_len, 0, pad + VB_ICRC_BYTES);
-    q->frame[q->count++] = (struct vb_tx_frame){.path = qp->path,
+    q->frame[q->count++] = (struct vb_tx_frame){.path = path,
                                                 .offset = q->used,
                                                 .len = len,
                                                 .head = header,
@@ -83,24 +83,45 @@ uint32_t vb_pu_frames_left(const struct vb_pu *pu)
     return pu->rx_count - pu->rx_next;
 }
 
-// A connected queue pair talks to one address only (clause 9.6.1.2.3).
-static bool is_welcome(const struct vb_qpc *qp, const struct vb_rx_frame *frame, bool request)
+static bool is_open(enum vb_qp_state state, bool request)
 {
-    bool open = qp->state == VB_QPS_RTS || (request && qp->state == VB_QPS_RTR);
-    return open && vb_ip_equal(&frame->src, &qp->path->remote);
+    if (state == VB_QPS_RTS || state == VB_QPS_SQD)
+        return true;
+    return request && (state == VB_QPS_RTR || state == VB_QPS_SQE);
+}
+
+// A connected queue pair talks to one address only (clause 9.6.1.2.3). Of XRC's halves one asks and
+// one answers.
+static bool is_welcome(const struct vb_qpc *qp, const struct vb_rx_frame *frame,
+                       const struct vb_packet *pkt)
+{
+    bool request = pkt->facts & VB_OP_REQUEST;
+
+    if (pkt->transport != qp->transport || !is_open(qp->state, request))
+        return false;
+    if (qp->type >= VB_QPT_XRC_INI && request != (qp->type == VB_QPT_XRC_TGT))
+        return false;
+    return qp->type == VB_QPT_UD || vb_ip_equal(&frame->src, &qp->path->remote);
 }
 
 static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
                                 const struct vb_packet *pkt)
 {
     struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
-    bool request = pkt->facts & VB_OP_REQUEST;
 
-    if (!qp || !is_welcome(qp, frame, request)) {
+    if (!qp || !is_welcome(qp, frame, pkt)) {
         pu->count.rx_stranger++;
         return VB_RX_STRANGER;
     }
-    return request ? vb_responder_receive(pu, qp, pkt) : vb_completer_receive(pu, qp, pkt);
+    if (!qp->heard) {
+        qp->heard = true;
+        if (qp->state == VB_QPS_RTR)
+            vb_pu_event(pu, VB_EVENT_COMM_EST, qp->qpn);
+    }
+    if (!vb_qpc_is_reliable(qp))
+        return vb_unreliable_receive(pu, qp, pkt, frame);
+    return pkt->facts & VB_OP_REQUEST ? vb_responder_receive(pu, qp, pkt)
+                                      : vb_completer_receive(pu, qp, pkt);
 }
 
 static void frame_in(struct vb_pu *pu)
@@ -127,7 +148,7 @@ static void frame_in(struct vb_pu *pu)
 static void ring(struct vb_pu *pu, uint32_t index)
 {
     struct vb_qpc *qp = pu->dev->qps[index];
-    if (!qp || (qp->state != VB_QPS_RTS && qp->state != VB_QPS_ERR))
+    if (!qp || qp->state < VB_QPS_RTS)
         return;
     vb_sq_refresh(qp);
     vb_pu_kick(pu, qp);
@@ -168,9 +189,9 @@ static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
         return true;
     if (owes && vb_responder_step(pu, qp))
         return true;
-    if (qp->state == VB_QPS_RTS)
+    if (qp->state == VB_QPS_RTS || qp->state == VB_QPS_SQD)
         return vb_requester_step(pu, qp);
-    return qp->state == VB_QPS_ERR && vb_flush_step(pu, qp);
+    return qp->state >= VB_QPS_SQE && vb_flush_step(pu, qp);
 }
 
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to

@@ -3,9 +3,15 @@
 #ifndef VB_NIC_PU_H
 #define VB_NIC_PU_H
 
+#include "base/prng.h"
 #include "nic/dev.h"
 #include "nic/qp.h"
 #include "wire/packet.h"
+
+enum {
+    VB_AH_PATHS = 256, // power of two
+    VB_EVENTS = 256,
+};
 
 struct vb_pu {
     struct vb_dev *dev;
@@ -20,13 +26,16 @@ struct vb_pu {
     struct vb_wr_pool pool;
     struct vb_path *retired_paths; // freed when no queued frame can point to them
     struct vb_txq txq;
+    struct vb_path *ah[VB_AH_PATHS]; // paths of datagrams, by a hash of their addresses
+    struct vb_event event[VB_EVENTS];
+    uint32_t event_head, event_count;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
     struct vb_counters count;
     vb_step_observer *observer;
     void *observer_ctx;
     bool recording; // somebody reads the records of steps
     struct vb_step step;
-    struct vb_touch touch[VB_MAX_SGE + 1];
+    struct vb_touch touch[2 * VB_MAX_SGE + 2]; // a datagram and its header
     uint32_t touches;
 };
 
@@ -41,6 +50,9 @@ struct vb_dev {
     uint32_t qp_hint, qp_count;
     struct vb_cqc **cqs;
     uint32_t cq_room, cq_count;
+    struct vb_srqc **srqs;
+    uint32_t srq_room;
+    bool check_zero_length;
     struct vb_doorbells bells;
     struct vb_pu pu;
 };
@@ -49,6 +61,11 @@ static inline struct vb_qpc *vb_dev_qp(struct vb_dev *dev, uint32_t qpn)
 {
     struct vb_qpc *qp = dev->qps[qpn & (VB_DOORBELL_QPS - 1)];
     return qp && qp->qpn == qpn ? qp : NULL;
+}
+
+static inline struct vb_srqc *vb_dev_srq(struct vb_dev *dev, uint32_t srqn)
+{
+    return srqn && srqn <= dev->srq_room ? dev->srqs[srqn - 1] : NULL;
 }
 
 // Puts the queue pair on the run list.
@@ -83,16 +100,19 @@ static inline uint8_t *vb_pu_tx_at(struct vb_pu *pu)
 
 // Ends the frame that was written at vb_pu_tx_at(): zero pad, room for the ICRC. Only its header
 // was written if the payload is lent.
-void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, uint32_t header, uint32_t payload,
+void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint32_t header, uint32_t payload,
                      const uint8_t *lent);
 
+// Tells the host. Events beyond what the queue holds are lost, and counted.
+void vb_pu_event(struct vb_pu *pu, enum vb_event_kind kind, uint32_t number);
+
 // ---- memory.c's rights applied to scatter lists (scatter.c)
-enum vb_mem_refusal vb_gather(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+enum vb_mem_refusal vb_gather(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                               uint32_t num_seg, uint32_t offset, uint8_t *dst, uint32_t len);
 // The range where it lies, if it is in one piece; otherwise *at is NULL and nothing was checked.
-enum vb_mem_refusal vb_lend(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+enum vb_mem_refusal vb_lend(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                             uint32_t num_seg, uint32_t offset, uint32_t len, const uint8_t **at);
-enum vb_mem_refusal vb_scatter(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                                uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len);
 
 // ---- requester.c
@@ -121,9 +141,40 @@ bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_responder_complete(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_responder_reset(struct vb_qpc *qp);
 
+// ---- unreliable.c: UC and UD
+enum vb_rx_verdict vb_unreliable_receive(struct vb_pu *pu, struct vb_qpc *qp,
+                                         const struct vb_packet *pkt,
+                                         const struct vb_rx_frame *frame);
+
+// ---- place.c: the payload of SEND and WRITE packets
+enum vb_placed {
+    VB_PLACED,
+    VB_PLACE_NOT_READY,   // no receive entry
+    VB_PLACE_TOO_LONG,    // for the receive entry
+    VB_PLACE_LOCAL_FAULT, // the receive entry names memory that it may not
+    VB_PLACE_BAD_KEY,     // the peer does
+    VB_PLACE_MALFORMED,
+};
+enum vb_placed vb_place_send(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt);
+enum vb_placed vb_place_write(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt);
+bool vb_place_follows(const struct vb_responder *r, uint32_t facts);
+bool vb_place_may(struct vb_pu *pu, const struct vb_qpc *qp, uint32_t pd, uint32_t rkey,
+                  uint64_t addr, uint32_t len, enum vb_access need, uint8_t **at);
+// Who writes into the receive entry in use.
+struct vb_accessor vb_place_who(const struct vb_qpc *qp);
+// The receive entry in use is done with; its completion is due.
+void vb_place_complete(struct vb_pu *pu, struct vb_qpc *qp, uint8_t opcode, uint8_t syndrome,
+                       uint32_t bytes);
+
+// ---- ah.c: paths of datagrams
+// NULL: no memory, or an address that the queue pair cannot reach.
+struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to);
+void vb_ah_fini(struct vb_pu *pu);
+
 // ---- receive.c: the receive queue
 // Copies the next receive entry into resp.recv. False: the queue is empty.
-bool vb_receive_load(struct vb_qpc *qp);
+bool vb_receive_load(struct vb_pu *pu, struct vb_qpc *qp);
+void vb_receive_parse(struct vb_recv *recv, const uint8_t *segs, size_t bytes);
 // Blocks that the producer has added since, read from the doorbell records.
 void vb_sq_refresh(struct vb_qpc *qp);
 void vb_rq_refresh(struct vb_qpc *qp);
@@ -133,9 +184,13 @@ void vb_rq_refresh(struct vb_qpc *qp);
 bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp);
 
 // ---- qp.c
+// Frees the path once no queued frame can point to it.
+void vb_pu_retire_path(struct vb_pu *pu, struct vb_path *path);
 int vb_qpc_create(const struct vb_qpc_attr *attr, struct vb_cqc *send_cq, struct vb_cqc *recv_cq,
                   struct vb_qpc **qp);
 void vb_qpc_destroy(struct vb_pu *pu, struct vb_qpc *qp);
+// The XRC shared receive queue goes: a message that was using it cannot go on.
+void vb_qpc_forget_srq(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_srqc *srq);
 int vb_qpc_modify(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods *mods);
 void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp); // to ERR: flushing begins
 // Writes a completion; a queue that has no room fails the queue pair.

@@ -8,7 +8,8 @@
 
 const char *vb_qp_state_name(enum vb_qp_state state)
 {
-    static const char *const names[VB_QPS_COUNT] = {"RESET", "INIT", "RTR", "RTS", "ERR"};
+    static const char *const names[VB_QPS_COUNT] = {"RESET", "INIT", "RTR", "RTS",
+                                                    "SQD",   "SQE",  "ERR"};
     return (unsigned)state < VB_QPS_COUNT ? names[state] : "?";
 }
 
@@ -28,10 +29,16 @@ void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
 {
     VB_RECORD(pu, .kind = VB_STEP_COMPLETE, .opcode = c->opcode, .detail = c->syndrome,
               .qpn = c->qpn, .cqn = cq->cqn, .counter = c->counter, .bytes = c->bytes);
+    bool broken = cq->overrun;
     if (!vb_cqc_write(cq, c)) {
         pu->count.cq_overrun++;
+        if (!broken)
+            vb_pu_event(pu, VB_EVENT_CQ_ERR, cq->cqn);
         vb_qpc_fail(pu, qp);
+        return;
     }
+    if (vb_cqc_fires(cq))
+        vb_pu_event(pu, VB_EVENT_CQ_COMPLETION, cq->cqn);
 }
 
 void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)
@@ -46,15 +53,35 @@ void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)
     vb_pu_kick(pu, qp);
 }
 
-static void retire_path(struct vb_pu *pu, struct vb_qpc *qp)
+void vb_qpc_forget_srq(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_srqc *srq)
 {
-    if (!qp->path)
-        return;
-    qp->path->retired_next = pu->retired_paths;
-    pu->retired_paths = qp->path;
-    qp->path = NULL;
+    struct vb_recv *recv = &qp->resp.recv;
+
+    if (recv->srq == srq) {
+        if (recv->loaded)
+            vb_qpc_fail(pu, qp);
+        if (pu->recv_done == qp)
+            pu->recv_done = NULL;
+        recv->loaded = false;
+        recv->srq = NULL;
+    }
+    if (qp->srq == srq)
+        qp->srq = NULL;
+}
+
+void vb_pu_retire_path(struct vb_pu *pu, struct vb_path *path)
+{
+    path->retired_next = pu->retired_paths;
+    pu->retired_paths = path;
     if (pu->txq.taken == pu->txq.count)
         vb_pu_tx_release(pu);
+}
+
+static void retire_path(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (qp->path)
+        vb_pu_retire_path(pu, qp->path);
+    qp->path = NULL;
 }
 
 static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
@@ -68,16 +95,17 @@ static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
     retire_path(pu, qp);
     qp->sq.end = qp->sq.fetched = qp->sq.start;
     qp->rq.end = qp->rq.taken = qp->rq.start;
-    qp->flushing = false;
+    qp->flushing = qp->heard = false;
     qp->state = VB_QPS_RESET;
     return 0;
 }
 
 static int to_init(struct vb_qpc *qp, const struct vb_qpc_mods *m)
 {
-    if (m->access & ~(uint32_t)(VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC))
+    if (m->access & ~(uint32_t)VB_ACCESS_REMOTE)
         return -EINVAL;
     qp->access = m->access;
+    qp->qkey = m->qkey;
     qp->state = VB_QPS_INIT;
     return 0;
 }
@@ -96,14 +124,18 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
 
     if (shift < 0 || m->dest_qpn > 0xffffff || m->rq_psn > 0xffffff || m->min_rnr_timer > 31 ||
         m->max_dest_rd_atomic > VB_RD_ATOMIC_MAX ||
-        vb_ip_is_v4(&m->local) != vb_ip_is_v4(&m->remote))
+        (qp->type != VB_QPT_UD && vb_ip_is_v4(&m->local) != vb_ip_is_v4(&m->remote)))
         return -EINVAL;
-    struct vb_path *path = malloc(sizeof *path);
-    if (!path)
-        return -ENOMEM;
-    retire_path(pu, qp);
-    vb_path_init(path, &m->local, &m->remote, m->src_port);
-    qp->path = path;
+    if (qp->type != VB_QPT_UD) {
+        struct vb_path *path = malloc(sizeof *path);
+        if (!path)
+            return -ENOMEM;
+        retire_path(pu, qp);
+        vb_path_init(path, &m->local, &m->remote, m->src_port);
+        qp->path = path;
+    }
+    qp->local = m->local;
+    qp->src_port = m->src_port;
     qp->mtu = m->mtu_bytes;
     qp->mtu_shift = (uint32_t)shift;
     qp->dest_qpn = m->dest_qpn;
@@ -121,7 +153,7 @@ static int to_rts(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     if (m->sq_psn > 0xffffff || m->timeout > 31 || m->retry_cnt > 7 || m->rnr_retry > 7 ||
         m->max_rd_atomic > VB_RD_ATOMIC_MAX)
         return -EINVAL;
-    qp->ack_timeout_ns = m->timeout ? 4096ull << m->timeout : 0;
+    qp->ack_timeout_ns = m->timeout && vb_qpc_is_reliable(qp) ? 4096ull << m->timeout : 0;
     qp->retry_cnt = r->retries_left = m->retry_cnt;
     qp->rnr_retry = r->rnr_left = m->rnr_retry;
     qp->max_rd_atomic = m->max_rd_atomic;
@@ -132,21 +164,49 @@ static int to_rts(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     return 0;
 }
 
-// RESET → INIT → RTR → RTS; anything → ERR or RESET.
+// Back from SQD, or from SQE, where the send queue was flushed.
+static int resume(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (qp->state == VB_QPS_SQE && (qp->req.head || qp->sq.fetched != qp->sq.end))
+        return -EBUSY; // its completions come first
+    qp->state = VB_QPS_RTS;
+    qp->flushing = false;
+    vb_sq_refresh(qp);
+    vb_pu_kick(pu, qp);
+    return 0;
+}
+
+// Begun requests are finished, others wait.
+static int drain(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (qp->state == VB_QPS_RTS) {
+        qp->state = VB_QPS_SQD;
+        qp->drained = false;
+        vb_pu_kick(pu, qp);
+    }
+    return 0;
+}
+
+// RESET → INIT → RTR → RTS ⇄ SQD, SQE → RTS; anything → ERR or RESET (clause 10.3.1, figure 124).
 int vb_qpc_modify(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods *m)
 {
+    enum vb_qp_state from = qp->state;
+
     switch (m->state) {
     case VB_QPS_RESET: return to_reset(pu, qp);
-    case VB_QPS_INIT:
-        return qp->state == VB_QPS_RESET || qp->state == VB_QPS_INIT ? to_init(qp, m) : -EINVAL;
-    case VB_QPS_RTR: return qp->state == VB_QPS_INIT ? to_rtr(pu, qp, m) : -EINVAL;
-    case VB_QPS_RTS: return qp->state == VB_QPS_RTR ? to_rts(pu, qp, m) : -EINVAL;
+    case VB_QPS_INIT: return from == VB_QPS_RESET || from == VB_QPS_INIT ? to_init(qp, m) : -EINVAL;
+    case VB_QPS_RTR: return from == VB_QPS_INIT ? to_rtr(pu, qp, m) : -EINVAL;
+    case VB_QPS_RTS:
+        if (from == VB_QPS_SQD || from == VB_QPS_SQE)
+            return resume(pu, qp);
+        return from == VB_QPS_RTR ? to_rts(pu, qp, m) : -EINVAL;
+    case VB_QPS_SQD: return from == VB_QPS_RTS || from == VB_QPS_SQD ? drain(pu, qp) : -EINVAL;
     case VB_QPS_ERR:
-        if (qp->state == VB_QPS_RESET)
+        if (from == VB_QPS_RESET)
             return -EINVAL;
         vb_qpc_fail(pu, qp);
         return 0;
-    default: return -EINVAL;
+    default: return -EINVAL; // SQE comes by itself
     }
 }
 
@@ -155,9 +215,36 @@ static bool is_power_of_two(uint32_t n)
     return n && (n & (n - 1)) == 0;
 }
 
+static bool is_legal(const struct vb_qpc_attr *a)
+{
+    if ((unsigned)a->type >= VB_QPT_COUNT || (a->type == VB_QPT_XRC_TGT) != (a->xrcd != 0))
+        return false;
+    // A target of XRC has no queues of its own, an initiator only one to send.
+    return a->type < VB_QPT_XRC_INI || (!a->srqn && !a->rq_entries);
+}
+
+static void set_service(struct vb_qpc *qp, enum vb_qp_type type)
+{
+    static const struct {
+        enum vb_transport transport;
+        enum vb_wqe_heads heads;
+    } service[VB_QPT_COUNT] = {
+        [VB_QPT_RC] = {VB_TP_RC, VB_WQE_HEAD_PLAIN},
+        [VB_QPT_UC] = {VB_TP_UC, VB_WQE_HEAD_PLAIN},
+        [VB_QPT_UD] = {VB_TP_UD, VB_WQE_HEAD_DATAGRAM},
+        [VB_QPT_XRC_INI] = {VB_TP_XRC, VB_WQE_HEAD_XRC},
+        [VB_QPT_XRC_TGT] = {VB_TP_XRC, VB_WQE_HEAD_PLAIN},
+    };
+    qp->type = type;
+    qp->transport = service[type].transport;
+    qp->heads = service[type].heads;
+}
+
 int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb_cqc *recv_cq,
                   struct vb_qpc **out)
 {
+    if (!is_legal(a))
+        return -EINVAL;
     if (!is_power_of_two(a->sq_blocks) || a->sq_blocks > VB_SQ_BLOCKS_MAX || !a->sq_ring ||
         !a->dbrec)
         return -EINVAL;
@@ -170,6 +257,8 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
         return -ENOMEM;
     memset(qp, 0, sizeof *qp);
     qp->pd = a->pd;
+    qp->xrcd = a->xrcd;
+    set_service(qp, a->type);
     qp->send_cq = send_cq;
     qp->recv_cq = recv_cq;
     qp->wqe_checks = !a->no_wqe_checks;

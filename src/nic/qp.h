@@ -7,8 +7,10 @@
 #include "base/fifo.h"
 #include "nic/completion.h"
 #include "nic/dev.h"
+#include "nic/srq.h"
 #include "nic/timer.h"
 #include "nic/wr.h"
+#include "wire/opcode.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,10 +62,19 @@ struct vb_requester {
     struct vb_timer timer;
 };
 
-// A READ being answered. Replays come from duplicates of requests already answered.
+enum vb_job_kind {
+    VB_JOB_READ,
+    VB_JOB_ATOMIC, // raddr is the former value
+    VB_JOB_DONE,   // says no more than that a FLUSH or an ATOMIC WRITE is done
+};
+
+// A request being answered by packets of its own. Replays come from duplicates of requests already
+// answered.
 struct vb_read_job {
+    enum vb_job_kind kind;
     uint64_t raddr;
     uint32_t rkey;
+    uint32_t pd;
     uint32_t len; // left to send
     uint32_t psn; // of the next response packet
     bool first;   // nothing sent yet
@@ -72,6 +83,13 @@ struct vb_read_job {
 
 enum {
     VB_READ_JOBS = 2 * VB_RD_ATOMIC_MAX
+};
+
+// What was answered by one packet, kept for a requester that did not get it.
+struct vb_result {
+    uint64_t old; // ATOMIC
+    uint32_t psn;
+    enum vb_job_kind kind; // READ: none
 };
 
 enum vb_message {
@@ -94,6 +112,7 @@ struct vb_recv {
     uint32_t filled; // bytes received
     uint8_t num_seg;
     bool loaded;
+    struct vb_srqc *srq; // where it came from; NULL: the queue pair's own queue
     struct vb_seg seg[VB_MAX_SGE];
 };
 
@@ -109,17 +128,27 @@ struct vb_responder {
     uint64_t raddr;          // WRITE: next byte
     uint32_t rkey;
     uint32_t left;                         // WRITE: bytes still to come
+    uint32_t written;                      // WRITE: bytes of the whole message
+    uint32_t pd;                           // of the message: the queue pair's, or its XRC SRQ's
     uint32_t job_head, job_count, job_new; // ring of jobs; job_new of them are no replays
     struct vb_read_job job[VB_READ_JOBS];
+    struct vb_result result[VB_RD_ATOMIC_MAX];
+    uint32_t results; // ever kept
     struct vb_recv recv;
-    uint8_t recv_syndrome; // of the completion that is due
+    struct vb_completion done; // the receive completion that is due
 };
 
 struct vb_qpc {
     struct vb_link run; // in the PU's run list
     uint32_t qpn;
     uint32_t pd;
+    enum vb_qp_type type;
+    enum vb_transport transport;
+    enum vb_wqe_heads heads;
     enum vb_qp_state state;
+    uint32_t qkey; // UD
+    uint32_t xrcd; // XRC_TGT
+    struct vb_srqc *srq;
     uint32_t dest_qpn;
     uint32_t mtu, mtu_shift;
     struct vb_path *path;
@@ -131,11 +160,25 @@ struct vb_qpc {
     uint8_t min_rnr_timer;
     bool wqe_checks;
     bool flushing; // the request that failed has had its completion
+    bool drained;  // in SQD, and said so
+    bool heard;    // a packet has come
+    struct vb_ip local;
+    uint16_t src_port;
     struct vb_sq sq;
     struct vb_rq rq;
     struct vb_requester req;
     struct vb_responder resp;
 };
+
+static inline bool vb_qpc_is_reliable(const struct vb_qpc *qp)
+{
+    return qp->type != VB_QPT_UC && qp->type != VB_QPT_UD;
+}
+
+static inline struct vb_accessor vb_qpc_who(const struct vb_qpc *qp)
+{
+    return (struct vb_accessor){qp->pd, qp->qpn};
+}
 
 // Packets that carry so many bytes; a message without any takes one.
 static inline uint32_t vb_packets_of(const struct vb_qpc *qp, uint32_t len)

@@ -30,21 +30,13 @@ void vb_rq_refresh(struct vb_qpc *qp)
     refresh(&qp->rq.end, qp->rq.taken, qp->rq.entries, qp->rq.dbrec);
 }
 
-bool vb_receive_load(struct vb_qpc *qp)
+void vb_receive_parse(struct vb_recv *recv, const uint8_t *segs, size_t bytes)
 {
-    struct vb_rq *rq = &qp->rq;
-    struct vb_recv *recv = &qp->resp.recv;
-
-    if (rq->taken == rq->end) {
-        vb_rq_refresh(qp);
-        if (rq->taken == rq->end)
-            return false;
-    }
-    const uint8_t *entry = rq->ring + (rq->taken & (rq->entries - 1)) * rq->stride;
     uint64_t room = 0;
+
     recv->num_seg = 0;
-    for (uint32_t i = 0; i < rq->stride / VB_WQE_SEG_BYTES; i++) {
-        const uint8_t *s = entry + i * VB_WQE_SEG_BYTES;
+    for (size_t i = 0; i < bytes / VB_WQE_SEG_BYTES && recv->num_seg < VB_MAX_SGE; i++) {
+        const uint8_t *s = segs + i * VB_WQE_SEG_BYTES;
         struct vb_seg seg = {
             .addr = vb_get_be64(s + 8), .len = vb_get_be32(s), .key = vb_get_be32(s + 4)};
         if (seg.key == VB_WQE_LKEY_END && seg.len == 0)
@@ -54,7 +46,23 @@ bool vb_receive_load(struct vb_qpc *qp)
     }
     recv->room = room > VB_MESSAGE_MAX ? VB_MESSAGE_MAX : (uint32_t)room;
     recv->filled = 0;
-    recv->counter = rq->taken++;
     recv->loaded = true;
+}
+
+bool vb_receive_load(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_rq *rq = &qp->rq;
+    struct vb_recv *recv = &qp->resp.recv;
+
+    if (qp->srq)
+        return vb_srqc_load(pu, qp->srq, recv);
+    if (rq->taken == rq->end) {
+        vb_rq_refresh(qp);
+        if (rq->taken == rq->end)
+            return false;
+    }
+    vb_receive_parse(recv, rq->ring + (rq->taken & (rq->entries - 1)) * rq->stride, rq->stride);
+    recv->counter = rq->taken++;
+    recv->srq = NULL;
     return true;
 }

@@ -52,7 +52,7 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
 
     r->una_psn = psn;
     while (r->una_wr != r->unbegun && offset_of(r->una_wr, psn) >= r->una_wr->psns) {
-        if (vb_wr_is_read(r->una_wr))
+        if (r->una_wr->awaits)
             r->reads_open--;
         r->una_wr = r->una_wr->next;
     }
@@ -92,7 +92,12 @@ void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome
 {
     if (qp->req.una_wr)
         qp->req.una_wr->syndrome = (uint8_t)syndrome;
-    vb_qpc_fail(pu, qp);
+    if (vb_qpc_is_reliable(qp)) {
+        vb_qpc_fail(pu, qp);
+    } else {
+        qp->state = VB_QPS_SQE;
+        vb_pu_kick(pu, qp);
+    }
 }
 
 void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
@@ -103,7 +108,7 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
     VB_RECORD(pu, .kind = VB_STEP_TIMER, .opcode = (uint8_t)kind, .qpn = qp->qpn,
               .psn = r->una_psn);
     r->timer_kind = VB_REQ_TIMER_NONE;
-    if (qp->state != VB_QPS_RTS)
+    if (qp->state != VB_QPS_RTS && qp->state != VB_QPS_SQD)
         return;
     if (kind == VB_REQ_TIMER_ACK) {
         pu->count.local_ack_timeout_err++;
@@ -150,6 +155,7 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
         .end = sq->end,
         .qpn = qp->qpn,
         .checks = qp->wqe_checks,
+        .heads = qp->heads,
     };
     struct vb_wr *wr = vb_wr_fetch(&pu->pool, &source);
     sq->fetched = wr->blocks ? sq->fetched + wr->blocks : sq->end;
@@ -170,6 +176,75 @@ static bool fail_in_turn(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wr
     return true;
 }
 
+// What the queue pair's service can carry; VB_SYN_OK if it can.
+static enum vb_cqe_syndrome judge(const struct vb_qpc *qp, const struct vb_wr *wr)
+{
+    bool sends = wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM;
+    bool writes = wr->opcode == VB_WQE_WRITE || wr->opcode == VB_WQE_WRITE_IMM;
+    bool local = wr->opcode == VB_WQE_NOP || wr->opcode == VB_WQE_UMR;
+    bool reliable_only = wr->opcode >= VB_WQE_MASKED_CS && !local;
+
+    switch (qp->type) {
+    case VB_QPT_RC: break;
+    case VB_QPT_XRC_INI:
+        if (reliable_only)
+            return VB_SYN_LOCAL_QP_OP;
+        break;
+    case VB_QPT_UC:
+        if (!sends && !writes && !local)
+            return VB_SYN_LOCAL_QP_OP;
+        break;
+    case VB_QPT_UD:
+        if (!sends && wr->opcode != VB_WQE_NOP)
+            return VB_SYN_LOCAL_QP_OP;
+        if (wr->length > qp->mtu)
+            return VB_SYN_LOCAL_LENGTH;
+        break;
+    default: return VB_SYN_LOCAL_QP_OP; // a target of XRC sends nothing
+    }
+    // Without room for an answer it would wait for ever.
+    return wr->awaits && qp->max_rd_atomic == 0 ? VB_SYN_LOCAL_QP_OP : VB_SYN_OK;
+}
+
+// Changes a memory key: binds a window or ends its binding.
+static enum vb_cqe_syndrome change_key(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wr *wr)
+{
+    struct vb_mkey_table *keys = &pu->dev->mkeys;
+    enum vb_mem_refusal r;
+
+    if (wr->umr.binds)
+        r = vb_window_bind(keys, vb_qpc_who(qp),
+                           &(struct vb_binding){.window = wr->imm,
+                                                .region = wr->rkey,
+                                                .addr = wr->raddr,
+                                                .len = wr->range,
+                                                .start = wr->umr.start,
+                                                .access = wr->umr.access});
+    else
+        r = vb_key_invalidate(keys, vb_qpc_who(qp), wr->imm);
+    return r == VB_MEM_OK ? VB_SYN_OK : VB_SYN_BIND;
+}
+
+static void give_numbers(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    struct vb_requester *r = &qp->req;
+    bool local = wr->opcode == VB_WQE_NOP || wr->opcode == VB_WQE_UMR;
+
+    wr->first_psn = r->next_psn;
+    wr->psns = local ? 0 : vb_packets_of(qp, wr->length);
+    wr->cost_base = r->cost_next;
+    r->next_psn = vb_psn_add(r->next_psn, wr->psns);
+    r->cost_next += wr->length + (uint64_t)wr->psns * PACKET_COST;
+    r->unbegun = wr->next;
+    r->fetched_ahead--;
+    if (wr->awaits)
+        r->reads_open++;
+    if (wr->psns > 0)
+        r->cursor = wr;
+    else if (r->una_wr == wr)
+        vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
+}
+
 static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
@@ -177,25 +252,20 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 
     if (!wr)
         return false;
-    if (vb_wr_is_read(wr) && qp->max_rd_atomic == 0)
-        wr->syndrome = VB_SYN_LOCAL_QP_OP; // it would wait for ever
+    if (wr->syndrome == VB_SYN_OK)
+        wr->syndrome = (uint8_t)judge(qp, wr);
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
     if (((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0) || window_is_full(pu, r))
         return false;
-    wr->first_psn = r->next_psn;
-    wr->psns = wr->opcode == VB_WQE_NOP ? 0 : vb_packets_of(qp, wr->length);
-    wr->cost_base = r->cost_next;
-    r->next_psn = vb_psn_add(r->next_psn, wr->psns);
-    r->cost_next += wr->length + (uint64_t)wr->psns * PACKET_COST;
-    r->unbegun = wr->next;
-    r->fetched_ahead--;
-    if (vb_wr_is_read(wr))
-        r->reads_open++;
-    if (wr->psns > 0)
-        r->cursor = wr;
-    else if (r->una_wr == wr)
-        vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
+    if (wr->opcode == VB_WQE_UMR) {
+        if (r->una_wr != wr)
+            return false; // keys change when all that may use them is done
+        wr->syndrome = (uint8_t)change_key(pu, qp, wr);
+        if (wr->syndrome != VB_SYN_OK)
+            return fail_in_turn(pu, qp, wr);
+    }
+    give_numbers(pu, qp, wr);
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
               .counter = wr->counter, .bytes = wr->length);
     return true;
@@ -218,16 +288,29 @@ static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psns)
         while (wr != r->unbegun && wr->psns == 0);
         r->cursor = wr != r->unbegun ? wr : NULL;
     }
-    arm_ack_timer(pu, qp);
+    if (vb_qpc_is_reliable(qp))
+        arm_ack_timer(pu, qp);
+    else
+        vb_requester_acked(pu, qp, r->send_psn); // what was sent is done with
 }
 
-static uint8_t request_opcode(const struct vb_wr *wr, bool first, bool last)
+// As on a reliable connection; other services shift it.
+static uint8_t request_opcode(uint8_t wqe, bool first, bool last)
 {
-    static const uint8_t table[2][2][2] = {
-        {{VB_RC_SEND_MIDDLE, VB_RC_SEND_LAST}, {VB_RC_SEND_FIRST, VB_RC_SEND_ONLY}},
-        {{VB_RC_WRITE_MIDDLE, VB_RC_WRITE_LAST}, {VB_RC_WRITE_FIRST, VB_RC_WRITE_ONLY}},
-    };
-    return table[wr->opcode == VB_WQE_WRITE][first][last];
+    static const uint8_t send[2][2] = {{VB_RC_SEND_MIDDLE, VB_RC_SEND_LAST},
+                                       {VB_RC_SEND_FIRST, VB_RC_SEND_ONLY}};
+    static const uint8_t write[2][2] = {{VB_RC_WRITE_MIDDLE, VB_RC_WRITE_LAST},
+                                        {VB_RC_WRITE_FIRST, VB_RC_WRITE_ONLY}};
+
+    if (wqe == VB_WQE_WRITE || (wqe == VB_WQE_WRITE_IMM && !last))
+        return write[first][last];
+    if (wqe == VB_WQE_WRITE_IMM)
+        return first ? VB_RC_WRITE_ONLY_IMM : VB_RC_WRITE_LAST_IMM;
+    if (wqe == VB_WQE_SEND_IMM && last)
+        return first ? VB_RC_SEND_ONLY_IMM : VB_RC_SEND_LAST_IMM;
+    if (wqe == VB_WQE_SEND_INVAL && last)
+        return first ? VB_RC_SEND_ONLY_INV : VB_RC_SEND_LAST_INV;
+    return send[first][last];
 }
 
 // Copies the payload to dst, or lends it.
@@ -239,13 +322,47 @@ static bool gather(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr, uint32
         memcpy(dst, wr->longer + offset, len);
         return true;
     }
-    if (len >= pu->dev->lend_bytes) {
-        if (vb_lend(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, len, lent) != VB_MEM_OK)
+    // Without an acknowledgement the request is done before the port has its bytes.
+    if (len >= pu->dev->lend_bytes && vb_qpc_is_reliable(qp)) {
+        if (vb_lend(pu, vb_qpc_who(qp), vb_wr_segs(wr), wr->num_seg, offset, len, lent) !=
+            VB_MEM_OK)
             return false;
         if (*lent)
             return true;
     }
-    return vb_gather(pu, qp->pd, vb_wr_segs(wr), wr->num_seg, offset, dst, len) == VB_MEM_OK;
+    return vb_gather(pu, vb_qpc_who(qp), vb_wr_segs(wr), wr->num_seg, offset, dst, len) ==
+           VB_MEM_OK;
+}
+
+// A packet of the queue pair's connection, without what its opcode adds.
+static struct vb_packet packet(const struct vb_qpc *qp, const struct vb_wr *wr, uint8_t opcode)
+{
+    return (struct vb_packet){
+        .opcode = vb_opcode_for(qp->transport, opcode),
+        .pkey = VB_PKEY_DEFAULT,
+        .dest_qpn = qp->dest_qpn,
+        .psn = qp->req.send_psn,
+        .xrc_srqn = wr->srqn,
+    };
+}
+
+// Writes the packet with its payload. False: the memory may not be read, and the request fails.
+static bool put_request(struct vb_pu *pu, struct vb_qpc *qp, struct vb_path *path, struct vb_wr *wr,
+                        const struct vb_packet *pkt, uint32_t offset)
+{
+    uint8_t *at = vb_pu_tx_at(pu);
+    const uint8_t *lent;
+    uint32_t header = vb_opcode_table[pkt->opcode].header_bytes;
+
+    if (!gather(pu, qp, wr, offset, at + header, pkt->payload_len, &lent)) {
+        wr->syndrome = VB_SYN_LOCAL_PROT;
+        return false;
+    }
+    vb_packet_encode(at, pkt);
+    vb_pu_tx_commit(pu, path, header, pkt->payload_len, lent);
+    VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt->opcode, .qpn = qp->qpn, .psn = pkt->psn,
+              .bytes = pkt->payload_len, .counter = wr->counter);
+    return true;
 }
 
 static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
@@ -255,31 +372,91 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     uint32_t len = wr->length - offset < qp->mtu ? wr->length - offset : qp->mtu;
     bool first = index == 0, last = index + 1 == wr->psns;
     uint64_t in_flight = qp->req.cost_sent - qp->req.cost_acked + len + PACKET_COST;
-    const struct vb_packet pkt = {
-        .opcode = request_opcode(wr, first, last),
-        .pkey = VB_PKEY_DEFAULT,
-        .solicited = last && (wr->fm_ce_se & VB_WQE_SOLICITED) && wr->opcode == VB_WQE_SEND,
-        .ack_request =
-            last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= pu->dev->window_bytes,
-        .dest_qpn = qp->dest_qpn,
-        .psn = qp->req.send_psn,
-        .raddr = wr->raddr,
-        .rkey = wr->rkey,
-        .dma_len = wr->length,
-        .payload_len = len,
-    };
-    uint8_t *at = vb_pu_tx_at(pu);
-    const uint8_t *lent;
-    uint32_t header = vb_opcode_table[pkt.opcode].header_bytes;
+    struct vb_packet pkt = packet(qp, wr, request_opcode(wr->opcode, first, last));
 
-    if (!gather(pu, qp, wr, offset, at + header, len, &lent)) {
-        wr->syndrome = VB_SYN_LOCAL_PROT;
+    pkt.solicited = last && (wr->fm_ce_se & VB_WQE_SOLICITED) && wr->opcode != VB_WQE_WRITE;
+    pkt.ack_request = vb_qpc_is_reliable(qp) && (last || index % ACK_EVERY == ACK_EVERY - 1 ||
+                                                 in_flight >= pu->dev->window_bytes);
+    pkt.raddr = wr->raddr;
+    pkt.rkey = wr->rkey;
+    pkt.dma_len = wr->length;
+    pkt.imm = wr->opcode == VB_WQE_SEND_INVAL ? be32toh(wr->imm) : wr->imm;
+    pkt.payload_len = len;
+    if (!put_request(pu, qp, qp->path, wr, &pkt, offset))
+        return fail_in_turn(pu, qp, wr);
+    sent(pu, qp, 1);
+    return true;
+}
+
+static bool send_datagram(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    uint8_t opcode = wr->opcode == VB_WQE_SEND_IMM ? VB_UD_SEND_ONLY_IMM : VB_UD_SEND_ONLY;
+    struct vb_ip to;
+
+    memcpy(to.b, wr->rgid, sizeof to.b);
+    struct vb_path *path = vb_ah_path(pu, qp, &to);
+    if (!path) {
+        wr->syndrome = VB_SYN_LOCAL_QP_OP; // an address of another family, or no memory
         return fail_in_turn(pu, qp, wr);
     }
-    vb_packet_encode(at, &pkt);
-    vb_pu_tx_commit(pu, qp, header, len, lent);
-    VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
-              .bytes = len, .counter = wr->counter);
+    const struct vb_packet pkt = {
+        .opcode = opcode,
+        .pkey = VB_PKEY_DEFAULT,
+        .solicited = !!(wr->fm_ce_se & VB_WQE_SOLICITED),
+        .dest_qpn = (uint32_t)wr->raddr,
+        .psn = qp->req.send_psn,
+        // The top bit asks for the queue pair's own (clause 10.2.5).
+        .qkey = wr->rkey & 0x80000000u ? qp->qkey : wr->rkey,
+        .src_qpn = qp->qpn,
+        .imm = wr->imm,
+        .payload_len = wr->length,
+    };
+    if (!put_request(pu, qp, path, wr, &pkt, 0))
+        return fail_in_turn(pu, qp, wr);
+    sent(pu, qp, 1);
+    return true;
+}
+
+static uint8_t single_opcode(uint8_t wqe)
+{
+    switch (wqe) {
+    case VB_WQE_ATOMIC_CS: return VB_RC_COMPARE_SWAP;
+    case VB_WQE_ATOMIC_FA: return VB_RC_FETCH_ADD;
+    case VB_WQE_MASKED_CS: return VB_RC_MASKED_COMPARE_SWAP;
+    case VB_WQE_MASKED_FA: return VB_RC_MASKED_FETCH_ADD;
+    case VB_WQE_ATOMIC_WRITE: return VB_RC_ATOMIC_WRITE;
+    default: return VB_RC_FLUSH;
+    }
+}
+
+// Atomics, ATOMIC WRITE and FLUSH: one packet, one answer.
+static bool send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    struct vb_packet pkt = packet(qp, wr, single_opcode(wr->opcode));
+
+    if (qp->req.reads_out >= qp->max_rd_atomic)
+        return false;
+    pkt.raddr = wr->raddr;
+    pkt.rkey = wr->rkey;
+    pkt.ack_request = true;
+    if (wr->opcode == VB_WQE_FLUSH) {
+        pkt.dma_len = (uint32_t)wr->range;
+        pkt.flush_type = wr->imm & 0x0f;
+        pkt.flush_level = wr->imm >> 4 & 3;
+    } else if (wr->opcode == VB_WQE_ATOMIC_WRITE) {
+        pkt.dma_len = pkt.payload_len = wr->length;
+    } else {
+        pkt.swap_add = wr->atomic.swap_add;
+        pkt.compare = wr->atomic.compare;
+        pkt.atomic_bytes = wr->arg_bytes;
+        if (wr->opcode == VB_WQE_MASKED_CS) {
+            pkt.swap_mask = wr->swap_mask;
+            pkt.compare_mask = wr->compare_mask;
+        }
+    }
+    if (!put_request(pu, qp, qp->path, wr, &pkt, 0))
+        return fail_in_turn(pu, qp, wr);
+    qp->req.reads_out++;
     sent(pu, qp, 1);
     return true;
 }
@@ -296,17 +473,12 @@ static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     if (end > wr->psns)
         end = wr->psns;
     uint32_t left = wr->length - offset, whole = (end - index) << qp->mtu_shift;
-    const struct vb_packet pkt = {
-        .opcode = VB_RC_READ_REQUEST,
-        .pkey = VB_PKEY_DEFAULT,
-        .dest_qpn = qp->dest_qpn,
-        .psn = qp->req.send_psn,
-        .raddr = wr->raddr + offset,
-        .rkey = wr->rkey,
-        .dma_len = left < whole ? left : whole,
-    };
+    struct vb_packet pkt = packet(qp, wr, VB_RC_READ_REQUEST);
+    pkt.raddr = wr->raddr + offset;
+    pkt.rkey = wr->rkey;
+    pkt.dma_len = left < whole ? left : whole;
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), &pkt);
-    vb_pu_tx_commit(pu, qp, header, 0, NULL);
+    vb_pu_tx_commit(pu, qp->path, header, 0, NULL);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
               .counter = wr->counter);
     qp->req.reads_out++;
@@ -326,11 +498,27 @@ static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
         pu->tx_full = true;
         return false;
     }
-    return vb_wr_is_read(wr) ? send_read(pu, qp, wr) : send_data(pu, qp, wr);
+    if (wr->opcode == VB_WQE_READ)
+        return send_read(pu, qp, wr);
+    if (wr->awaits)
+        return send_single(pu, qp, wr);
+    return qp->type == VB_QPT_UD ? send_datagram(pu, qp, wr) : send_data(pu, qp, wr);
+}
+
+// In SQD nothing new begins; the host hears when the last request is done.
+static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (!qp->drained && qp->req.una_wr == qp->req.unbegun) {
+        qp->drained = true;
+        vb_pu_event(pu, VB_EVENT_SQ_DRAINED, qp->qpn);
+    }
+    return false;
 }
 
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
+    if (qp->state == VB_QPS_SQD && !qp->req.cursor)
+        return drain(pu, qp);
     if (fetch(pu, qp))
         return true;
     if (qp->req.timer_kind == VB_REQ_TIMER_RNR)

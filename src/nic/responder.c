@@ -3,8 +3,11 @@
 // NAKs and READ responses, which leave in the order of their packet sequence numbers (clause 9.7).
 #include "nic/pu.h"
 
+#include "base/bytes.h"
 #include "base/serial.h"
+#include "nic/atomic.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 // ---- what is owed
@@ -33,6 +36,10 @@ static void owe_nak(struct vb_pu *pu, struct vb_qpc *qp, enum vb_aeth_kind kind,
 static enum vb_rx_verdict refuse(struct vb_pu *pu, struct vb_qpc *qp, enum vb_nak code)
 {
     qp->resp.closing = true;
+    if (code == VB_NAK_INVALID_REQUEST)
+        vb_pu_event(pu, VB_EVENT_QP_REQ_ERR, qp->qpn);
+    else if (code == VB_NAK_REMOTE_ACCESS)
+        vb_pu_event(pu, VB_EVENT_QP_ACCESS_ERR, qp->qpn);
     owe_nak(pu, qp, VB_AETH_NAK, code, qp->resp.epsn);
     return VB_RX_REFUSED;
 }
@@ -64,6 +71,23 @@ static void job_insert(struct vb_responder *r, const struct vb_read_job *job)
         r->job_new++;
 }
 
+// ---- domains
+
+// The domain that a request works in: the queue pair's own, or that of the XRC shared receive queue
+// it names. False: it may not use that one.
+static bool set_domain(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
+                       uint32_t *pd)
+{
+    *pd = qp->pd;
+    if (qp->type != VB_QPT_XRC_TGT)
+        return true;
+    struct vb_srqc *srq = vb_dev_srq(pu->dev, pkt->xrc_srqn);
+    if (!srq || srq->xrcd != qp->xrcd)
+        return false;
+    *pd = srq->pd;
+    return true;
+}
+
 // ---- duplicates (clause 9.7.5.1.5)
 
 // Answers a READ again. The request's own key is checked when the answer is built; a job that will
@@ -72,9 +96,10 @@ static void replay_read(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_pac
 {
     struct vb_responder *r = &qp->resp;
     uint32_t packets = vb_packets_of(qp, pkt->dma_len);
-    uint32_t end = vb_psn_add(pkt->psn, packets);
+    uint32_t end = vb_psn_add(pkt->psn, packets), pd;
 
-    if (pkt->dma_len > VB_MESSAGE_MAX || vb_psn_diff(end, r->epsn) > 0)
+    if (pkt->dma_len > VB_MESSAGE_MAX || vb_psn_diff(end, r->epsn) > 0 ||
+        !set_domain(pu, qp, pkt, &pd))
         return;
     for (uint32_t i = r->job_count; i-- > 0;) {
         const struct vb_read_job *job = job_at(r, i);
@@ -87,13 +112,38 @@ static void replay_read(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_pac
     if (r->job_count == VB_READ_JOBS)
         return; // the requester will ask again
     job_insert(r, &(struct vb_read_job){
+                      .kind = VB_JOB_READ,
                       .raddr = pkt->raddr,
                       .rkey = pkt->rkey,
+                      .pd = pd,
                       .len = pkt->dma_len,
                       .psn = pkt->psn,
                       .first = true,
                       .replay = true,
                   });
+    vb_pu_kick(pu, qp);
+}
+
+// Answers again what was answered by one packet, from what was kept of it: it is never executed
+// twice. What is too old for that is not asked for by an honest requester.
+static void replay_single(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
+{
+    struct vb_responder *r = &qp->resp;
+    const struct vb_result *kept = NULL;
+
+    for (uint32_t i = 0; i < VB_RD_ATOMIC_MAX; i++)
+        if (r->result[i].kind != VB_JOB_READ && r->result[i].psn == pkt->psn)
+            kept = &r->result[i];
+    if (!kept || r->job_count == VB_READ_JOBS)
+        return;
+    for (uint32_t i = 0; i < r->job_count; i++)
+        if (job_at(r, i)->psn == pkt->psn)
+            return; // its answer is still to leave
+    job_insert(r, &(struct vb_read_job){.kind = kept->kind,
+                                        .raddr = kept->old,
+                                        .psn = kept->psn,
+                                        .first = true,
+                                        .replay = true});
     vb_pu_kick(pu, qp);
 }
 
@@ -103,6 +153,8 @@ static enum vb_rx_verdict duplicate(struct vb_pu *pu, struct vb_qpc *qp,
     pu->count.duplicate_request++;
     if (pkt->facts & VB_OP_READ)
         replay_read(pu, qp, pkt);
+    else if (pkt->facts & (VB_OP_ATOMIC | VB_OP_ATOMIC_WRITE | VB_OP_FLUSH))
+        replay_single(pu, qp, pkt);
     else
         owe_ack(pu, qp);
     return VB_RX_DUPLICATE;
@@ -130,24 +182,6 @@ static enum vb_rx_verdict accept(struct vb_pu *pu, struct vb_qpc *qp, const stru
     return VB_RX_APPLIED;
 }
 
-// First and Middle are full, Last is not empty, nothing is longer than the MTU (clause 9.7.4.1.6).
-static bool length_is_legal(const struct vb_qpc *qp, const struct vb_packet *pkt)
-{
-    if (!(pkt->facts & VB_OP_LAST))
-        return pkt->payload_len == qp->mtu;
-    if (!(pkt->facts & VB_OP_FIRST) && pkt->payload_len == 0)
-        return false;
-    return pkt->payload_len <= qp->mtu;
-}
-
-static enum vb_rx_verdict receive_fails(struct vb_pu *pu, struct vb_qpc *qp,
-                                        enum vb_cqe_syndrome syndrome, enum vb_nak code)
-{
-    qp->resp.recv_syndrome = (uint8_t)syndrome;
-    pu->recv_done = qp;
-    return refuse(pu, qp, code);
-}
-
 static enum vb_rx_verdict not_ready(struct vb_pu *pu, struct vb_qpc *qp)
 {
     pu->count.send_rnr_err++;
@@ -157,71 +191,49 @@ static enum vb_rx_verdict not_ready(struct vb_pu *pu, struct vb_qpc *qp)
     return VB_RX_RNR;
 }
 
-static enum vb_rx_verdict send_packet(struct vb_pu *pu, struct vb_qpc *qp,
-                                      const struct vb_packet *pkt)
+static enum vb_rx_verdict receive_fails(struct vb_pu *pu, struct vb_qpc *qp,
+                                        enum vb_cqe_syndrome syndrome, enum vb_nak code)
 {
-    struct vb_recv *recv = &qp->resp.recv;
+    if (qp->resp.recv.loaded)
+        vb_place_complete(pu, qp, VB_CQE_RESP_ERR, (uint8_t)syndrome, qp->resp.recv.filled);
+    return refuse(pu, qp, code);
+}
 
-    if (pkt->facts & VB_OP_FIRST) {
-        if (!vb_receive_load(qp))
-            return not_ready(pu, qp);
-        qp->resp.message = VB_MESSAGE_SEND;
-        pu->count.rx_send_requests++;
-    }
-    if (pkt->payload_len > recv->room - recv->filled)
+// What the requester hears of a packet that could not be placed (clause 9.7.4.1, table 58).
+static enum vb_rx_verdict judge(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
+                                enum vb_placed placed)
+{
+    switch (placed) {
+    case VB_PLACED: return accept(pu, qp, pkt, 1);
+    case VB_PLACE_NOT_READY: return not_ready(pu, qp);
+    case VB_PLACE_TOO_LONG:
         return receive_fails(pu, qp, VB_SYN_LOCAL_LENGTH, VB_NAK_INVALID_REQUEST);
-    if (vb_scatter(pu, qp->pd, recv->seg, recv->num_seg, recv->filled, pkt->payload,
-                   pkt->payload_len) != VB_MEM_OK)
+    case VB_PLACE_LOCAL_FAULT:
         return receive_fails(pu, qp, VB_SYN_LOCAL_PROT, VB_NAK_REMOTE_OPERATION);
-    recv->filled += pkt->payload_len;
-    if (pkt->facts & VB_OP_LAST) {
-        qp->resp.recv_syndrome = VB_SYN_OK;
-        pu->recv_done = qp;
+    case VB_PLACE_BAD_KEY: return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
+    default: return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
     }
-    return accept(pu, qp, pkt, 1);
 }
 
-// A zero-length request names no memory: its key is not looked at (C9-88).
-static bool may_access(struct vb_pu *pu, const struct vb_qpc *qp, uint32_t rkey, uint64_t addr,
-                       uint32_t len, enum vb_access need, uint8_t **at)
-{
-    if (!(qp->access & need))
-        return false;
-    return len == 0 ||
-           vb_mem_access(&pu->dev->mkeys, qp->pd, rkey, addr, len, need, at) == VB_MEM_OK;
-}
-
-static enum vb_rx_verdict write_packet(struct vb_pu *pu, struct vb_qpc *qp,
-                                       const struct vb_packet *pkt)
+// Room for one more answer; only replays can fill the ring, and they will be asked for again.
+static void owe_job(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_job *job)
 {
     struct vb_responder *r = &qp->resp;
-    uint8_t *at = NULL;
 
-    if (pkt->facts & VB_OP_FIRST) {
-        if (pkt->dma_len > VB_MESSAGE_MAX)
-            return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-        if (!may_access(pu, qp, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_WRITE, &at))
-            return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
-        r->raddr = pkt->raddr;
-        r->rkey = pkt->rkey;
-        r->left = pkt->dma_len;
-        pu->count.rx_write_requests++;
-    }
-    bool ends = pkt->facts & VB_OP_LAST;
-    if (ends ? pkt->payload_len != r->left : pkt->payload_len >= r->left)
-        return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-    // The region may be gone since the first packet: every packet proves its own bytes.
-    if (!(pkt->facts & VB_OP_FIRST) &&
-        !may_access(pu, qp, r->rkey, r->raddr, pkt->payload_len, VB_REMOTE_WRITE, &at))
-        return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
-    if (pkt->payload_len > 0) {
-        memcpy(at, pkt->payload, pkt->payload_len);
-        vb_pu_touch(pu, at, pkt->payload_len, true);
-    }
-    r->message = VB_MESSAGE_WRITE;
-    r->raddr += pkt->payload_len;
-    r->left -= pkt->payload_len;
-    return accept(pu, qp, pkt, 1);
+    while (r->job_count == VB_READ_JOBS)
+        job_remove(r, 0);
+    job_insert(r, job);
+    vb_pu_kick(pu, qp);
+}
+
+static void owe_single(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_result *result)
+{
+    struct vb_responder *r = &qp->resp;
+
+    r->result[r->results++ % VB_RD_ATOMIC_MAX] = *result;
+    owe_job(pu, qp,
+            &(struct vb_read_job){
+                .kind = result->kind, .raddr = result->old, .psn = result->psn, .first = true});
 }
 
 static enum vb_rx_verdict read_request(struct vb_pu *pu, struct vb_qpc *qp,
@@ -230,46 +242,120 @@ static enum vb_rx_verdict read_request(struct vb_pu *pu, struct vb_qpc *qp,
     struct vb_responder *r = &qp->resp;
     uint8_t *at;
 
-    if (pkt->dma_len > VB_MESSAGE_MAX || r->job_new >= qp->max_dest_rd_atomic)
+    if (pkt->dma_len > VB_MESSAGE_MAX)
         return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-    if (!may_access(pu, qp, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &at))
+    if (!vb_place_may(pu, qp, r->pd, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &at))
         return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
-    while (r->job_count == VB_READ_JOBS)
-        job_remove(r, 0); // only replays can fill the ring, and they will be asked for again
-    job_insert(r, &(struct vb_read_job){
-                      .raddr = pkt->raddr,
-                      .rkey = pkt->rkey,
-                      .len = pkt->dma_len,
-                      .psn = pkt->psn,
-                      .first = true,
-                  });
+    owe_job(pu, qp,
+            &(struct vb_read_job){
+                .kind = VB_JOB_READ,
+                .raddr = pkt->raddr,
+                .rkey = pkt->rkey,
+                .pd = r->pd,
+                .len = pkt->dma_len,
+                .psn = pkt->psn,
+                .first = true,
+            });
     pu->count.rx_read_requests++;
-    vb_pu_kick(pu, qp);
     return accept(pu, qp, pkt, vb_packets_of(qp, pkt->dma_len));
 }
 
-// Which packets may follow which (clause 9.7.4.1.2).
-static bool sequence_is_legal(const struct vb_responder *r, uint32_t facts)
+static struct vb_atomic_op atomic_op(const struct vb_packet *pkt)
 {
-    switch (r->message) {
-    case VB_MESSAGE_SEND: return (facts & VB_OP_SEND) && !(facts & VB_OP_FIRST);
-    case VB_MESSAGE_WRITE: return (facts & VB_OP_WRITE) && !(facts & VB_OP_FIRST);
-    default: return facts & VB_OP_FIRST;
-    }
+    bool swaps =
+        pkt->opcode == VB_RC_MASKED_COMPARE_SWAP || (pkt->opcode & 0x1f) == VB_RC_COMPARE_SWAP;
+
+    if (pkt->facts & VB_OP_MASKED_ETH)
+        return (struct vb_atomic_op){pkt->atomic_bytes, pkt->opcode == VB_RC_MASKED_COMPARE_SWAP,
+                                     pkt->swap_add,     pkt->compare,
+                                     pkt->swap_mask,    pkt->compare_mask};
+    return (struct vb_atomic_op){8,          swaps,     pkt->swap_add, swaps ? pkt->compare : 0,
+                                 UINT64_MAX, UINT64_MAX};
+}
+
+static enum vb_rx_verdict atomic_request(struct vb_pu *pu, struct vb_qpc *qp,
+                                         const struct vb_packet *pkt)
+{
+    struct vb_responder *r = &qp->resp;
+    struct vb_atomic_op op = atomic_op(pkt);
+    uint8_t *at;
+
+    if (!vb_place_may(pu, qp, r->pd, pkt->rkey, pkt->raddr, op.bytes, VB_REMOTE_ATOMIC, &at))
+        return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
+    if (pkt->raddr % op.bytes != 0 || (uintptr_t)at % op.bytes != 0)
+        return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+    uint64_t old = vb_atomic_execute(at, &op);
+    vb_pu_touch(pu, at, op.bytes, true);
+    owe_single(pu, qp, &(struct vb_result){old, pkt->psn, VB_JOB_ATOMIC});
+    pu->count.rx_atomic_requests++;
+    return accept(pu, qp, pkt, 1);
+}
+
+static enum vb_rx_verdict atomic_write(struct vb_pu *pu, struct vb_qpc *qp,
+                                       const struct vb_packet *pkt)
+{
+    uint8_t *at;
+    uint64_t value;
+
+    if (pkt->dma_len != sizeof value || pkt->raddr % sizeof value != 0)
+        return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+    if (!vb_place_may(pu, qp, qp->resp.pd, pkt->rkey, pkt->raddr, sizeof value, VB_REMOTE_WRITE,
+                      &at))
+        return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
+    if ((uintptr_t)at % sizeof value != 0)
+        return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+    memcpy(&value, pkt->payload, sizeof value);
+    __atomic_store_n((uint64_t *)(void *)at, value, __ATOMIC_RELEASE);
+    vb_pu_touch(pu, at, sizeof value, true);
+    owe_single(pu, qp, &(struct vb_result){0, pkt->psn, VB_JOB_DONE});
+    pu->count.rx_write_requests++;
+    return accept(pu, qp, pkt, 1);
+}
+
+// All that was written before is visible already: the answer says so.
+static enum vb_rx_verdict flush_request(struct vb_pu *pu, struct vb_qpc *qp,
+                                        const struct vb_packet *pkt)
+{
+    uint32_t need = (pkt->flush_type & VB_WQE_FLUSH_GLOBAL ? VB_FLUSH_GLOBAL : 0u) |
+                    (pkt->flush_type & VB_WQE_FLUSH_PERSISTENT ? VB_FLUSH_PERSISTENT : 0u);
+    uint32_t len = pkt->flush_level == 1 ? 0 : pkt->dma_len;
+    struct vb_accessor who = {qp->resp.pd, qp->qpn};
+    uint8_t *at;
+
+    if (need == 0 || pkt->flush_level > 1)
+        return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+    if ((qp->access & need) != need ||
+        vb_mem_access(&pu->dev->mkeys, who, pkt->rkey, pkt->raddr, len, need, &at) != VB_MEM_OK)
+        return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
+    atomic_thread_fence(memory_order_seq_cst);
+    owe_single(pu, qp, &(struct vb_result){0, pkt->psn, VB_JOB_DONE});
+    pu->count.rx_flush_requests++;
+    return accept(pu, qp, pkt, 1);
 }
 
 static enum vb_rx_verdict execute(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
 {
-    const uint32_t not_served = VB_OP_ATOMIC | VB_OP_IMM | VB_OP_IETH;
+    struct vb_responder *r = &qp->resp;
 
-    if ((pkt->facts & not_served) || !sequence_is_legal(&qp->resp, pkt->facts) ||
-        ((pkt->facts & VB_OP_PAYLOAD) && !length_is_legal(qp, pkt)))
+    if (!vb_place_follows(r, pkt->facts))
         return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+    if (pkt->facts & VB_OP_FIRST) {
+        if (!set_domain(pu, qp, pkt, &r->pd))
+            return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+        if (qp->type == VB_QPT_XRC_TGT)
+            qp->srq = vb_dev_srq(pu->dev, pkt->xrc_srqn);
+    }
     if (pkt->facts & VB_OP_SEND)
-        return send_packet(pu, qp, pkt);
+        return judge(pu, qp, pkt, vb_place_send(pu, qp, pkt));
     if (pkt->facts & VB_OP_WRITE)
-        return write_packet(pu, qp, pkt);
-    return read_request(pu, qp, pkt);
+        return judge(pu, qp, pkt, vb_place_write(pu, qp, pkt));
+    if (r->job_new >= qp->max_dest_rd_atomic)
+        return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
+    if (pkt->facts & VB_OP_READ)
+        return read_request(pu, qp, pkt);
+    if (pkt->facts & VB_OP_ATOMIC)
+        return atomic_request(pu, qp, pkt);
+    return pkt->facts & VB_OP_FLUSH ? flush_request(pu, qp, pkt) : atomic_write(pu, qp, pkt);
 }
 
 enum vb_rx_verdict vb_responder_receive(struct vb_pu *pu, struct vb_qpc *qp,
@@ -295,15 +381,12 @@ enum vb_rx_verdict vb_responder_receive(struct vb_pu *pu, struct vb_qpc *qp,
 void vb_responder_complete(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_recv *recv = &qp->resp.recv;
-    const struct vb_completion c = {
-        .qpn = qp->qpn,
-        .counter = recv->counter,
-        .opcode = qp->resp.recv_syndrome ? VB_CQE_RESP_ERR : VB_CQE_RESP_SEND,
-        .syndrome = qp->resp.recv_syndrome,
-        .bytes = recv->filled,
-    };
+    struct vb_cqc *cq = recv->srq && recv->srq->cq ? recv->srq->cq : qp->recv_cq;
+
     recv->loaded = false;
-    vb_qpc_complete(pu, qp, qp->recv_cq, &c);
+    vb_qpc_complete(pu, qp, cq, &qp->resp.done);
+    if (qp->resp.closing && !vb_qpc_is_reliable(qp))
+        vb_qpc_fail(pu, qp); // without a NAK to wait for
 }
 
 // ---- answers out
@@ -312,7 +395,7 @@ static void put_answer(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_pack
                        const uint8_t *lent)
 {
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), pkt);
-    vb_pu_tx_commit(pu, qp, header, pkt->payload_len, lent);
+    vb_pu_tx_commit(pu, qp->path, header, pkt->payload_len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt->opcode, .qpn = qp->qpn, .psn = pkt->psn,
               .bytes = pkt->payload_len, .detail = pkt->syndrome);
 }
@@ -322,7 +405,7 @@ static void send_answer(struct vb_pu *pu, struct vb_qpc *qp)
     struct vb_responder *r = &qp->resp;
     bool is_nak = r->answer == VB_ANSWER_NAK;
     const struct vb_packet pkt = {
-        .opcode = VB_RC_ACK,
+        .opcode = vb_opcode_for(qp->transport, VB_RC_ACK),
         .pkey = VB_PKEY_DEFAULT,
         .dest_qpn = qp->dest_qpn,
         .psn = is_nak ? r->nak_psn : vb_psn_add(r->epsn, VB_PSN_MASK),
@@ -361,14 +444,43 @@ static void job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_
     r->job_count = r->job_new = 0;
 }
 
+static void job_ends(struct vb_responder *r)
+{
+    if (r->answer == VB_ANSWER_ACK && job_at(r, 0)->psn == r->epsn)
+        r->answer = VB_ANSWER_NONE; // the response has acknowledged all there is
+    job_remove(r, 0);
+}
+
+static void send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_read_job *job)
+{
+    struct vb_responder *r = &qp->resp;
+    bool atomic = job->kind == VB_JOB_ATOMIC;
+    const struct vb_packet pkt = {
+        .opcode = vb_opcode_for(qp->transport, atomic ? VB_RC_ATOMIC_ACK : VB_RC_READ_RESP_ONLY),
+        .pkey = VB_PKEY_DEFAULT,
+        .dest_qpn = qp->dest_qpn,
+        .psn = job->psn,
+        .msn = r->msn,
+        .syndrome = vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID),
+        .atomic_old = job->raddr,
+    };
+    put_answer(pu, qp, &pkt, NULL);
+    job->psn = vb_psn_add(job->psn, 1);
+    job_ends(r);
+}
+
 static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_responder *r = &qp->resp;
     struct vb_read_job *job = job_at(r, 0);
+    if (job->kind != VB_JOB_READ) {
+        send_single(pu, qp, job);
+        return true;
+    }
     uint32_t len = job->len < qp->mtu ? job->len : qp->mtu;
     bool last = len == job->len;
     const struct vb_packet pkt = {
-        .opcode = response_opcode(job->first, last),
+        .opcode = vb_opcode_for(qp->transport, response_opcode(job->first, last)),
         .pkey = VB_PKEY_DEFAULT,
         .dest_qpn = qp->dest_qpn,
         .psn = job->psn,
@@ -378,7 +490,7 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
     };
     uint8_t *src = NULL;
 
-    if (!may_access(pu, qp, job->rkey, job->raddr, len, VB_REMOTE_READ, &src)) {
+    if (!vb_place_may(pu, qp, job->pd, job->rkey, job->raddr, len, VB_REMOTE_READ, &src)) {
         job_fails(pu, qp, job);
         return false;
     }
@@ -391,11 +503,8 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
     job->len -= len;
     job->psn = vb_psn_add(job->psn, 1);
     job->first = false;
-    if (last) {
-        if (r->answer == VB_ANSWER_ACK && job->psn == r->epsn)
-            r->answer = VB_ANSWER_NONE; // the response has acknowledged all there is
-        job_remove(r, 0);
-    }
+    if (last)
+        job_ends(r);
     return true;
 }
 

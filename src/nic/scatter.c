@@ -13,9 +13,9 @@ struct pieces {
     } piece[VB_MAX_SGE];
 };
 
-static enum vb_mem_refusal resolve(const struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
-                                   uint32_t num_seg, uint32_t offset, uint32_t len,
-                                   enum vb_access need, struct pieces *out)
+static enum vb_mem_refusal resolve(const struct vb_pu *pu, struct vb_accessor who,
+                                   const struct vb_seg *seg, uint32_t num_seg, uint32_t offset,
+                                   uint32_t len, enum vb_access need, struct pieces *out)
 {
     out->count = 0;
     for (uint32_t i = 0; i < num_seg && len > 0; i++) {
@@ -24,8 +24,9 @@ static enum vb_mem_refusal resolve(const struct vb_pu *pu, uint32_t pd, const st
             continue;
         }
         uint32_t take = seg[i].len - offset < len ? seg[i].len - offset : len;
-        enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, pd, seg[i].key, seg[i].addr + offset,
-                                              take, need, &out->piece[out->count].at);
+        enum vb_mem_refusal r =
+            vb_mem_access(&pu->dev->mkeys, who, seg[i].key, seg[i].addr + offset, take, need,
+                          &out->piece[out->count].at);
         if (r != VB_MEM_OK)
             return r;
         out->piece[out->count++].len = take;
@@ -35,11 +36,11 @@ static enum vb_mem_refusal resolve(const struct vb_pu *pu, uint32_t pd, const st
     return len == 0 ? VB_MEM_OK : VB_MEM_BOUNDS;
 }
 
-enum vb_mem_refusal vb_gather(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+enum vb_mem_refusal vb_gather(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                               uint32_t num_seg, uint32_t offset, uint8_t *dst, uint32_t len)
 {
     struct pieces p;
-    enum vb_mem_refusal r = resolve(pu, pd, seg, num_seg, offset, len, VB_LOCAL_READ, &p);
+    enum vb_mem_refusal r = resolve(pu, who, seg, num_seg, offset, len, VB_LOCAL_READ, &p);
 
     if (r != VB_MEM_OK)
         return r;
@@ -51,7 +52,7 @@ enum vb_mem_refusal vb_gather(struct vb_pu *pu, uint32_t pd, const struct vb_seg
     return VB_MEM_OK;
 }
 
-enum vb_mem_refusal vb_lend(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+enum vb_mem_refusal vb_lend(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                             uint32_t num_seg, uint32_t offset, uint32_t len, const uint8_t **at)
 {
     *at = NULL;
@@ -60,7 +61,7 @@ enum vb_mem_refusal vb_lend(struct vb_pu *pu, uint32_t pd, const struct vb_seg *
     if (num_seg == 0 || seg->len - offset < len)
         return VB_MEM_OK;
     uint8_t *where;
-    enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, pd, seg->key, seg->addr + offset, len,
+    enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len,
                                           VB_LOCAL_READ, &where);
     if (r != VB_MEM_OK)
         return r;
@@ -69,11 +70,11 @@ enum vb_mem_refusal vb_lend(struct vb_pu *pu, uint32_t pd, const struct vb_seg *
     return VB_MEM_OK;
 }
 
-enum vb_mem_refusal vb_scatter(struct vb_pu *pu, uint32_t pd, const struct vb_seg *seg,
+enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                                uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len)
 {
     struct pieces p;
-    enum vb_mem_refusal r = resolve(pu, pd, seg, num_seg, offset, len, VB_LOCAL_WRITE, &p);
+    enum vb_mem_refusal r = resolve(pu, who, seg, num_seg, offset, len, VB_LOCAL_WRITE, &p);
 
     if (r != VB_MEM_OK)
         return r;

@@ -3,6 +3,7 @@
 #include "nic/wr.h"
 
 #include "base/bytes.h"
+#include "nic/memory.h"
 #include "wire/roce.h"
 
 #include <errno.h>
@@ -93,9 +94,10 @@ struct entry {
     uint32_t segs;
 };
 
-static bool takes_raddr(uint8_t opcode)
+static void skip(struct entry *e, uint32_t segs)
 {
-    return opcode == VB_WQE_WRITE || opcode == VB_WQE_READ;
+    e->at += segs * VB_WQE_SEG_BYTES;
+    e->segs -= segs;
 }
 
 // Inline bytes may follow each other in several inline segments, as mlx5's driver may write them.
@@ -139,29 +141,159 @@ static bool parse_list(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry d
     return total <= VB_MESSAGE_MAX;
 }
 
-static bool parse(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e)
+static bool parse_payload(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e)
 {
-    if (wr->opcode == VB_WQE_NOP)
-        return true;
-    if (takes_raddr(wr->opcode)) {
-        if (e.segs < 1)
-            return false;
-        wr->raddr = vb_get_be64(e.at);
-        wr->rkey = vb_get_be32(e.at + 8);
-        e.at += VB_WQE_SEG_BYTES;
-        e.segs--;
-    } else if (wr->opcode != VB_WQE_SEND) {
-        return false;
-    }
-    bool has_inline = e.segs && (vb_get_be32(e.at) & VB_WQE_INLINE);
-    if (has_inline)
-        return wr->opcode != VB_WQE_READ && parse_inline(wr, pool, e);
+    if (e.segs && (vb_get_be32(e.at) & VB_WQE_INLINE))
+        return parse_inline(wr, pool, e);
     return parse_list(wr, pool, e);
+}
+
+static bool parse_raddr(struct vb_wr *wr, struct entry *e)
+{
+    if (e->segs < 1)
+        return false;
+    wr->raddr = vb_get_be64(e->at);
+    wr->rkey = vb_get_be32(e->at + 8);
+    skip(e, 1);
+    return true;
+}
+
+// The answer goes into one segment; its length is the arguments'.
+static bool parse_result(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uint32_t bytes)
+{
+    wr->awaits = true;
+    return e.segs == 1 && !(vb_get_be32(e.at) & VB_WQE_INLINE) && parse_list(wr, pool, e) &&
+           wr->length == bytes;
+}
+
+static bool parse_atomic(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e)
+{
+    if (!parse_raddr(wr, &e) || e.segs < 1)
+        return false;
+    wr->arg_bytes = 8;
+    wr->atomic = (struct vb_atomic_args){vb_get_be64(e.at), vb_get_be64(e.at + 8)};
+    skip(&e, 1);
+    return parse_result(wr, pool, e, 8);
+}
+
+static bool parse_masked(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uint8_t opmod)
+{
+    bool swaps = wr->opcode == VB_WQE_MASKED_CS, wide = opmod == VB_WQE_OPMOD_MASKED8;
+    uint32_t segs = swaps && wide ? 2 : 1;
+    uint64_t arg[4] = {0};
+
+    if (!parse_raddr(wr, &e) || e.segs < segs || (!wide && opmod != VB_WQE_OPMOD_MASKED4))
+        return false;
+    for (uint32_t i = 0; i < (swaps ? 4 : 2); i++)
+        arg[i] = wide ? vb_get_be64(e.at + 8 * i) : vb_get_be32(e.at + 4 * i);
+    skip(&e, segs);
+    wr->arg_bytes = wide ? 8 : 4;
+    bool right = parse_result(wr, pool, e, wr->arg_bytes);
+    wr->atomic = (struct vb_atomic_args){arg[0], arg[1]};
+    wr->swap_mask = arg[2];
+    wr->compare_mask = arg[3];
+    return right;
+}
+
+static uint32_t access_of(uint8_t flags)
+{
+    return (flags & VB_WQE_MKEY_REMOTE_READ ? VB_REMOTE_READ : 0u) |
+           (flags & VB_WQE_MKEY_REMOTE_WRITE ? VB_REMOTE_WRITE : 0u) |
+           (flags & VB_WQE_MKEY_ATOMIC ? VB_REMOTE_ATOMIC : 0u);
+}
+
+static bool parse_umr(struct vb_wr *wr, struct entry e)
+{
+    const uint32_t fixed = (sizeof(struct vb_wqe_umr) + sizeof(struct vb_wqe_mkey)) / 16;
+    struct vb_wqe_mkey mkey;
+
+    if (e.segs < fixed)
+        return false;
+    memcpy(&mkey, e.at + sizeof(struct vb_wqe_umr), sizeof mkey);
+    skip(&e, fixed);
+    wr->imm = be32toh(wr->imm);
+    wr->umr = (struct vb_umr_args){.start = be64toh(mkey.start),
+                                   .access = access_of(mkey.access),
+                                   .binds = !(mkey.free & VB_WQE_MKEY_FREE)};
+    if (!wr->umr.binds)
+        return true;
+    wr->range = be64toh(mkey.len);
+    if (e.segs < 1)
+        return wr->range == 0; // unbinds
+    wr->rkey = vb_get_be32(e.at + 4);
+    wr->raddr = vb_get_be64(e.at + 8);
+    return true;
+}
+
+static bool parse_flush(struct vb_wr *wr, struct entry e)
+{
+    const uint32_t known = VB_WQE_FLUSH_GLOBAL | VB_WQE_FLUSH_PERSISTENT | VB_WQE_FLUSH_REGION;
+
+    if (e.segs != 1)
+        return false;
+    wr->imm = be32toh(wr->imm);
+    wr->range = vb_get_be32(e.at + 12);
+    wr->awaits = true;
+    return parse_raddr(wr, &e) && !(wr->imm & ~known) &&
+           (wr->imm & (VB_WQE_FLUSH_GLOBAL | VB_WQE_FLUSH_PERSISTENT));
+}
+
+static bool parse_datagram(struct vb_wr *wr, struct entry *e)
+{
+    struct vb_wqe_datagram to;
+
+    if (e->segs < sizeof to / VB_WQE_SEG_BYTES)
+        return false;
+    memcpy(&to, e->at, sizeof to);
+    skip(e, sizeof to / VB_WQE_SEG_BYTES);
+    wr->raddr = be32toh(to.dqpn) & 0xffffff;
+    wr->rkey = be32toh(to.qkey);
+    memcpy(wr->rgid, to.rgid, sizeof wr->rgid);
+    return wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM;
+}
+
+static bool parse(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uint8_t opmod)
+{
+    if (opmod != 0 && wr->opcode != VB_WQE_MASKED_CS && wr->opcode != VB_WQE_MASKED_FA)
+        return false;
+    switch (wr->opcode) {
+    case VB_WQE_NOP: return true;
+    case VB_WQE_SEND:
+    case VB_WQE_SEND_IMM:
+    case VB_WQE_SEND_INVAL: return parse_payload(wr, pool, e);
+    case VB_WQE_WRITE:
+    case VB_WQE_WRITE_IMM: return parse_raddr(wr, &e) && parse_payload(wr, pool, e);
+    case VB_WQE_READ: wr->awaits = true; return parse_raddr(wr, &e) && parse_list(wr, pool, e);
+    case VB_WQE_ATOMIC_CS:
+    case VB_WQE_ATOMIC_FA: return parse_atomic(wr, pool, e);
+    case VB_WQE_MASKED_CS:
+    case VB_WQE_MASKED_FA: return parse_masked(wr, pool, e, opmod);
+    case VB_WQE_ATOMIC_WRITE:
+        wr->awaits = true;
+        return parse_raddr(wr, &e) && parse_payload(wr, pool, e) && wr->length == 8;
+    case VB_WQE_FLUSH: return parse_flush(wr, e);
+    case VB_WQE_UMR: return parse_umr(wr, e);
+    default: return false;
+    }
+}
+
+// The segments that come before the operation's own.
+static bool parse_heads(struct vb_wr *wr, struct entry *e, enum vb_wqe_heads heads)
+{
+    if (wr->opcode == VB_WQE_NOP || wr->opcode == VB_WQE_UMR || heads == VB_WQE_HEAD_PLAIN)
+        return true;
+    if (heads == VB_WQE_HEAD_DATAGRAM)
+        return parse_datagram(wr, e);
+    if (e->segs < 1)
+        return false;
+    wr->srqn = vb_get_be32(e->at) & 0xffffff;
+    skip(e, 1);
+    return true;
 }
 
 static bool ctrl_is_right(const struct vb_wqe_ctrl *ctrl, const struct vb_wqe_source *source)
 {
-    return ctrl->opmod == 0 && vb_get_be16(ctrl->idx) == (uint16_t)source->counter &&
+    return vb_get_be16(ctrl->idx) == (uint16_t)source->counter &&
            vb_get_be24(ctrl->qpn) == source->qpn;
 }
 
@@ -195,7 +327,10 @@ struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *s
     wr->opcode = ctrl->opcode;
     wr->fm_ce_se = ctrl->fm_ce_se;
     struct entry rest = {copy + sizeof *ctrl, (ctrl->ds & VB_WQE_DS_MASK) - 1u};
-    if ((source->checks && !ctrl_is_right(ctrl, source)) || !parse(wr, pool, rest))
+    uint8_t opmod = wr->opcode == VB_WQE_NOP && !source->checks ? 0 : ctrl->opmod;
+    wr->imm = ctrl->imm;
+    if ((source->checks && !ctrl_is_right(ctrl, source)) ||
+        !parse_heads(wr, &rest, source->heads) || !parse(wr, pool, rest, opmod))
         wr->syndrome = VB_SYN_LOCAL_QP_OP;
     return wr;
 }

@@ -16,6 +16,17 @@ struct vb_seg {
     uint32_t key;
 };
 
+struct vb_atomic_args {
+    uint64_t swap_add;
+    uint64_t compare; // of a masked fetch-and-add: the field boundary
+};
+
+struct vb_umr_args {
+    uint64_t start;  // how peers will name the window's first byte
+    uint32_t access; // enum vb_access of the window
+    bool binds;      // otherwise it invalidates
+};
+
 enum {
     VB_WR_SHORT_SEGS = 2,
     VB_WR_LONG_BYTES = VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES
@@ -34,10 +45,26 @@ struct vb_wr {
     uint8_t fm_ce_se;
     uint8_t blocks; // 0: its length field makes no sense, so the next entry cannot be found
     uint8_t num_seg;
-    uint8_t syndrome; // VB_SYN_OK, or why it cannot be executed
-    bool is_inline;   // `longer` holds the payload
-    uint8_t *longer;  // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
-    struct vb_seg seg[VB_WR_SHORT_SEGS];
+    uint8_t syndrome;  // VB_SYN_OK, or why it cannot be executed
+    bool is_inline;    // `longer` holds the payload
+    bool awaits;       // only an answer of its own completes it, no later acknowledgement
+    uint8_t arg_bytes; // of a masked atomic: 4 or 8
+    uint32_t imm;      // as it stands in the entry; of a UMR the key
+    uint32_t srqn;     // XRC
+    uint8_t *longer;   // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
+    union {
+        struct vb_atomic_args atomic; // its one segment is seg[0] of the other union
+        uint8_t rgid[16];             // datagrams: raddr is the QPN, rkey the Q_Key
+        struct vb_umr_args umr;       // raddr is the address in the region, rkey its key
+    };
+    uint64_t range; // bytes that a FLUSH or a binding is about
+    union {
+        struct vb_seg seg[VB_WR_SHORT_SEGS];
+        struct {
+            struct vb_seg only_seg;
+            uint64_t swap_mask, compare_mask;
+        };
+    };
 };
 
 static_assert(sizeof(struct vb_wr) <= 128, "a request is two cache lines");
@@ -57,6 +84,12 @@ void vb_wr_put(struct vb_wr_pool *pool, struct vb_wr *wr);
 // Blocks of the entry that starts with these bytes; 0: its length field makes no sense.
 uint32_t vb_wqe_blocks(const struct vb_wqe_ctrl *ctrl);
 
+enum vb_wqe_heads {
+    VB_WQE_HEAD_PLAIN,
+    VB_WQE_HEAD_DATAGRAM, // a datagram segment comes first
+    VB_WQE_HEAD_XRC,      // an XRC segment comes first
+};
+
 struct vb_wqe_source {
     const uint8_t *ring;
     uint32_t blocks; // of the ring, power of two
@@ -64,16 +97,12 @@ struct vb_wqe_source {
     uint64_t end; // the producer's counter: blocks past it do not exist
     uint32_t qpn;
     bool checks; // idx and qpn of the control segment must be right
+    enum vb_wqe_heads heads;
 };
 
 // Copies and checks the entry at source->counter. Never fails: a malformed entry becomes a request
 // with a syndrome. Takes from the pool, which was reserved.
 struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *source);
-
-static inline bool vb_wr_is_read(const struct vb_wr *wr)
-{
-    return wr->opcode == VB_WQE_READ;
-}
 
 static inline const struct vb_seg *vb_wr_segs(const struct vb_wr *wr)
 {

@@ -138,7 +138,7 @@ static void test_malformed_requests_are_refused(void **state)
     struct vb_send_wr wr = {.sge = sge, .num_sge = 5, .opcode = VB_WR_SEND};
     refused(x, &wr);
     wr.num_sge = 1;
-    wr.opcode = (enum vb_wr_opcode)(VB_WR_NOP + 1);
+    wr.opcode = VB_WR_OPCODES;
     refused(x, &wr);
     wr.opcode = (enum vb_wr_opcode) - 1;
     refused(x, &wr);

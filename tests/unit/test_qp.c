@@ -17,10 +17,10 @@
 static struct forge *open_in(enum vb_qp_state state)
 {
     struct forge_opts o = forge_defaults();
-    o.state = state == VB_QPS_ERR ? VB_QPS_RTS : state;
+    o.state = state >= VB_QPS_SQD ? VB_QPS_RTS : state;
     struct forge *f = forge_open(&o);
-    if (state == VB_QPS_ERR)
-        forge_modify(f, VB_QPS_ERR);
+    if (state >= VB_QPS_SQD)
+        forge_modify(f, state);
     assert_int_equal(forge_state(f), state);
     return f;
 }
@@ -29,15 +29,18 @@ static void test_all_transitions(void **state)
 {
     (void)state;
     static const bool legal[VB_QPS_COUNT][VB_QPS_COUNT] = {
-        //                RESET  INIT   RTR    RTS    ERR
-        [VB_QPS_RESET] = {true, true, false, false, false},
-        [VB_QPS_INIT] = {true, true, true, false, true},
-        [VB_QPS_RTR] = {true, false, false, true, true},
-        [VB_QPS_RTS] = {true, false, false, false, true},
-        [VB_QPS_ERR] = {true, false, false, false, true},
+        //                RESET  INIT   RTR    RTS    SQD    SQE    ERR
+        [VB_QPS_RESET] = {true, true, false, false, false, false, false},
+        [VB_QPS_INIT] = {true, true, true, false, false, false, true},
+        [VB_QPS_RTR] = {true, false, false, true, false, false, true},
+        [VB_QPS_RTS] = {true, false, false, false, true, false, true},
+        [VB_QPS_SQD] = {true, false, false, true, true, false, true},
+        [VB_QPS_ERR] = {true, false, false, false, false, false, true},
     };
     for (enum vb_qp_state from = 0; from < VB_QPS_COUNT; from++)
         for (enum vb_qp_state to = 0; to < VB_QPS_COUNT; to++) {
+            if (from == VB_QPS_SQE)
+                continue; // of unreliable services
             struct forge *f = open_in(from);
             struct vb_qpc_mods m = forge_mods(f, to);
             assert_int_equal(vb_dev_qp_modify(f->dev, f->qp.qpn, &m),

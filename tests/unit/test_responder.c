@@ -485,17 +485,19 @@ static void test_packets_out_of_their_message(void **state)
         }
 }
 
-static void test_opcodes_that_are_not_served(void **state)
+static void test_opcodes_of_other_services(void **state)
 {
     (void)state;
-    static const enum vb_opcode ops[] = {VB_RC_COMPARE_SWAP,  VB_RC_FETCH_ADD,
-                                         VB_RC_SEND_ONLY_IMM, VB_RC_WRITE_ONLY_IMM,
-                                         VB_RC_SEND_ONLY_INV, VB_RC_SEND_LAST_IMM};
+    static const uint8_t ops[] = {VB_UC_BASE | VB_RC_SEND_ONLY, VB_UD_SEND_ONLY,
+                                  VB_XRC_BASE | VB_RC_SEND_ONLY, VB_XRC_BASE | VB_RC_ACK, VB_CNP};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         struct forge *f = open_at(500);
         forge_post_recv(f, 1, 0, 100);
         struct vb_packet p = forge_packet(f, ops[i], 500);
-        expect_refused(f, forge_give(f, &p), 500, VB_NAK_INVALID_REQUEST);
+        assert_int_equal(forge_give(f, &p), VB_RX_STRANGER);
+        assert_int_equal(f->sent_count, 0);
+        assert_int_equal(forge_state(f), VB_QPS_RTS);
+        forge_close(f);
     }
 }
 
@@ -525,7 +527,7 @@ int main(void)
         cmocka_unit_test(test_writes_whose_packets_do_not_add_up),
         cmocka_unit_test(test_the_last_packet_of_a_send_is_not_empty),
         cmocka_unit_test(test_packets_out_of_their_message),
-        cmocka_unit_test(test_opcodes_that_are_not_served),
+        cmocka_unit_test(test_opcodes_of_other_services),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,8 +242,9 @@ static void test_unknown_opcodes(void **state)
 {
     struct fixture *x = *state;
     for (unsigned op = 0; op < 256; op++) {
-        bool known =
-            op == VB_WQE_NOP || op == VB_WQE_SEND || op == VB_WQE_WRITE || op == VB_WQE_READ;
+        bool known = op == VB_WQE_NOP || op == VB_WQE_SEND || op == VB_WQE_SEND_IMM ||
+                     op == VB_WQE_SEND_INVAL || op == VB_WQE_WRITE || op == VB_WQE_WRITE_IMM ||
+                     op == VB_WQE_READ;
         put_ctrl(x, (uint8_t)op, 3);
         put_raddr(x, 1, 2);
         put_data(x, 1, 1, 1);

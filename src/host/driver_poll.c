@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading completions.
+#include "host/driver_rings.h"
+
+#include "base/bytes.h"
+#include "base/serial.h"
+
+#include <string.h>
+
+static struct vb_cqe *entry_at(const struct vb_driver_cq *cq, uint64_t counter)
+{
+    return (struct vb_cqe *)(void *)(cq->ring + (counter & (cq->entries - 1)) * VB_CQE_BYTES);
+}
+
+static bool is_produced(const struct vb_driver_cq *cq, uint64_t counter)
+{
+    uint8_t op_own = __atomic_load_n(&entry_at(cq, counter)->op_own, __ATOMIC_ACQUIRE);
+    uint8_t owner = (counter & cq->entries) ? 1 : 0;
+    return op_own >> 4 != VB_CQE_INVALID && (op_own & 1) == owner;
+}
+
+static void publish_consumed(struct vb_driver_cq *cq)
+{
+    __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_CI], htobe32((uint32_t)(cq->ci & 0xffffff)),
+                     __ATOMIC_RELEASE);
+}
+
+void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only)
+{
+    uint32_t word = (cq->arm_serial++ & 3) << VB_DBREC_ARM_SERIAL | (uint32_t)(cq->ci & 0xffffff) |
+                    (solicited_only ? VB_DBREC_ARM_SOLICITED : 0);
+    __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_ARM], htobe32(word), __ATOMIC_SEQ_CST);
+}
+
+// Moves the entries of others up over those of the queue pair, newest first.
+void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn)
+{
+    uint64_t end = cq->ci, freed = 0;
+
+    while (end - cq->ci < cq->entries && is_produced(cq, end))
+        end++;
+    for (uint64_t i = end; i-- > cq->ci;) {
+        struct vb_cqe *from = entry_at(cq, i);
+        if ((be32toh(from->sop_drop_qpn) & 0xffffff) == qpn) {
+            freed++;
+        } else if (freed > 0) {
+            struct vb_cqe *to = entry_at(cq, i + freed);
+            uint8_t owner = to->op_own & 1;
+            *to = *from;
+            to->op_own = (uint8_t)((to->op_own & ~1) | owner);
+        }
+    }
+    cq->ci += freed;
+    publish_consumed(cq);
+}
+
+static enum vb_wc_status status_of(uint8_t syndrome)
+{
+    switch (syndrome) {
+    case VB_SYN_LOCAL_LENGTH: return VB_WC_LOCAL_LENGTH;
+    case VB_SYN_LOCAL_QP_OP: return VB_WC_LOCAL_QP_OP;
+    case VB_SYN_LOCAL_PROT: return VB_WC_LOCAL_PROTECTION;
+    case VB_SYN_FLUSH: return VB_WC_FLUSHED;
+    case VB_SYN_BIND: return VB_WC_BIND_REFUSED;
+    case VB_SYN_LOCAL_ACCESS: return VB_WC_LOCAL_ACCESS;
+    case VB_SYN_REMOTE_INVAL_REQ: return VB_WC_REMOTE_INVALID;
+    case VB_SYN_REMOTE_ACCESS: return VB_WC_REMOTE_ACCESS;
+    case VB_SYN_REMOTE_OP: return VB_WC_REMOTE_OPERATION;
+    case VB_SYN_RETRY_EXC: return VB_WC_RETRY_EXCEEDED;
+    case VB_SYN_RNR_RETRY_EXC: return VB_WC_RNR_EXCEEDED;
+    default: return VB_WC_BAD_RESPONSE;
+    }
+}
+
+static enum vb_wc_opcode opcode_of(uint8_t wqe)
+{
+    switch (wqe) {
+    case VB_WQE_WRITE:
+    case VB_WQE_WRITE_IMM: return VB_WC_WRITE;
+    case VB_WQE_READ: return VB_WC_READ;
+    case VB_WQE_NOP: return VB_WC_NOP;
+    case VB_WQE_ATOMIC_CS:
+    case VB_WQE_ATOMIC_FA:
+    case VB_WQE_MASKED_CS:
+    case VB_WQE_MASKED_FA: return VB_WC_ATOMIC;
+    case VB_WQE_ATOMIC_WRITE: return VB_WC_ATOMIC_WRITE;
+    case VB_WQE_FLUSH: return VB_WC_FLUSH;
+    case VB_WQE_UMR: return VB_WC_KEY;
+    default: return VB_WC_SEND;
+    }
+}
+
+static void take_request(struct vb_driver_sq *sq, const struct vb_cqe *cqe, struct vb_wc *wc)
+{
+    uint64_t counter = vb_widen16(sq->ci, be16toh(cqe->wqe_counter));
+    uint32_t slot = (uint32_t)(counter & (sq->blocks - 1));
+
+    wc->wr_id = sq->wr_id[slot];
+    wc->opcode = opcode_of((uint8_t)(be32toh(cqe->sop_drop_qpn) >> 24));
+    sq->ci = counter + sq->size[slot]; // everything before it is complete, too
+}
+
+static void take_receive(struct vb_driver_rq *rq, const struct vb_cqe *cqe, struct vb_wc *wc)
+{
+    uint64_t counter = vb_widen16(rq->ci, be16toh(cqe->wqe_counter));
+
+    wc->wr_id = rq->wr_id[counter & (rq->entries - 1)];
+    rq->ci = counter + 1;
+}
+
+// The entry goes to the end of the list of free ones.
+static void take_shared(struct vb_driver_srq *srq, const struct vb_cqe *cqe, struct vb_wc *wc)
+{
+    uint32_t index = be16toh(cqe->wqe_counter) & (srq->entries - 1);
+    struct vb_wqe_srq_next *tail = (void *)(srq->ring + (size_t)srq->tail * srq->stride);
+
+    wc->wr_id = srq->wr_id[index];
+    tail->next = htobe16((uint16_t)index);
+    srq->tail = index;
+}
+
+static void describe_receive(const struct vb_cqe *cqe, uint8_t opcode, struct vb_wc *wc)
+{
+    uint32_t flags_rqpn = be32toh(cqe->flags_rqpn);
+
+    wc->opcode = opcode == VB_CQE_RESP_WR_IMM ? VB_WC_RECV_WRITE : VB_WC_RECV;
+    wc->imm = cqe->imm_inval_pkey;
+    if (opcode == VB_CQE_RESP_WR_IMM || opcode == VB_CQE_RESP_SEND_IMM)
+        wc->flags |= VB_WC_WITH_IMM;
+    if (opcode == VB_CQE_RESP_SEND_INV) {
+        wc->flags |= VB_WC_WITH_INVAL;
+        wc->imm = be32toh(cqe->imm_inval_pkey);
+    }
+    if (flags_rqpn & VB_CQE_GRH)
+        wc->flags |= VB_WC_WITH_GRH;
+    wc->src_qpn = flags_rqpn & 0xffffff;
+}
+
+static bool take(struct vb_driver_cq *cq, const struct vb_cqe *cqe, vb_driver_find *find, void *ctx,
+                 struct vb_wc *wc)
+{
+    uint8_t opcode = cqe->op_own >> 4;
+    bool failed = opcode == VB_CQE_REQ_ERR || opcode == VB_CQE_RESP_ERR;
+    uint32_t srqn = be32toh(cqe->srqn_uidx);
+
+    *wc = (struct vb_wc){.qpn = be32toh(cqe->sop_drop_qpn) & 0xffffff,
+                         .status = failed ? status_of(cqe->syndrome) : VB_WC_OK,
+                         .byte_len = failed ? 0 : be32toh(cqe->byte_cnt)};
+    struct vb_driver_qp *qp = find(ctx, wc->qpn);
+    if (opcode == VB_CQE_REQ || opcode == VB_CQE_REQ_ERR) {
+        if (qp)
+            take_request(&qp->sq, cqe, wc);
+        return qp;
+    }
+    describe_receive(cqe, opcode, wc);
+    if (srqn) {
+        struct vb_driver_srq *srq = cq->find_srq ? cq->find_srq(ctx, srqn) : qp ? qp->srq : NULL;
+        if (srq)
+            take_shared(srq, cqe, wc);
+        return srq;
+    }
+    if (qp)
+        take_receive(&qp->rq, cqe, wc);
+    return qp;
+}
+
+int vb_driver_poll(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx, struct vb_wc *wc,
+                   int n)
+{
+    uint64_t before = cq->ci;
+    int taken = 0;
+
+    while (taken < n && is_produced(cq, cq->ci)) {
+        const struct vb_cqe *cqe = entry_at(cq, cq->ci);
+        if (take(cq, cqe, find, ctx, &wc[taken]))
+            taken++;
+        cq->ci++;
+    }
+    if (cq->ci != before)
+        publish_consumed(cq);
+    return taken;
+}

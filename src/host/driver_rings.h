@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the driver share.
+#ifndef VB_HOST_DRIVER_RINGS_H
+#define VB_HOST_DRIVER_RINGS_H
+
+#include "base/bytes.h"
+#include "host/driver.h"
+
+static inline void vb_driver_publish(uint32_t *dbrec, uint64_t counter)
+{
+    __atomic_store_n(dbrec, htobe32((uint32_t)(counter & 0xffff)), __ATOMIC_RELEASE);
+}
+
+// Bytes that so much inline data takes in an entry.
+static inline uint32_t vb_driver_inline_bytes(uint32_t len)
+{
+    return (4 + len + VB_WQE_SEG_BYTES - 1) & ~(VB_WQE_SEG_BYTES - 1u);
+}
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths of datagrams. Every datagram names its address, and most name one of a few: their paths are
+// kept, by a hash.
+#include "nic/pu.h"
+
+#include "base/bytes.h"
+
+#include <stdlib.h>
+
+static uint32_t hash(const struct vb_ip *local, const struct vb_ip *to)
+{
+    uint64_t h = (vb_get_be64(to->b) ^ vb_get_be64(to->b + 8) ^ vb_get_be64(local->b + 8)) *
+                 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 32) & (VB_AH_PATHS - 1);
+}
+
+struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to)
+{
+    struct vb_path **slot = &pu->ah[hash(&qp->local, to)], *path = *slot;
+
+    if (path && vb_ip_equal(&path->remote, to) && vb_ip_equal(&path->local, &qp->local))
+        return path;
+    if (vb_ip_is_v4(to) != vb_ip_is_v4(&qp->local))
+        return NULL;
+    path = malloc(sizeof *path);
+    if (!path)
+        return NULL;
+    vb_path_init(path, &qp->local, to, qp->src_port);
+    if (*slot)
+        vb_pu_retire_path(pu, *slot);
+    *slot = path;
+    return path;
+}
+
+void vb_ah_fini(struct vb_pu *pu)
+{
+    for (uint32_t i = 0; i < VB_AH_PATHS; i++)
+        free(pu->ah[i]);
+}
