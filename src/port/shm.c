@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shm port: opening, receiving, sleeping and closing.
+#include "port/shm.h"
+
+#include "base/fifo.h"
+#include "port/clock.h"
+#include "port/shm_memory.h"
+#include "port/shm_state.h"
+#include "port/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    LOOK_EVERY = 1024, // receives and frames between two looks at the connections
+    EVENTS = 32,
+};
+
+int vb_shm_watch(struct shm *s, int fd, enum shm_end *end)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = end};
+    return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+void vb_shm_hang_up(struct shm *s, int fd)
+{
+    (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, fd, NULL);
+    (void)shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
+// ---- receiving
+
+// Guests leave only between receives, peers never: what an event points to is there.
+static void look(struct shm *s)
+{
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(s->epoll, events, EVENTS, 0);
+    s->unlooked = 0;
+    for (int i = 0; i < count; i++) {
+        enum shm_end *end = events[i].data.ptr;
+        switch (*end) {
+        case SHM_END_LISTENER: vb_shm_guest_accept(s); break;
+        case SHM_END_GUEST:
+            vb_shm_guest_event(s, VB_CONTAINER_OF(end, struct shm_guest, end));
+            break;
+        case SHM_END_PEER: vb_shm_peer_event(s, VB_CONTAINER_OF(end, struct shm_peer, end)); break;
+        }
+    }
+}
+
+static void set_nap(struct shm *s, uint64_t nap)
+{
+    atomic_store_explicit(&s->board->nap, nap, memory_order_release);
+    s->napping = nap & 1;
+}
+
+static uint64_t last_nap(const struct shm *s)
+{
+    return atomic_load_explicit(&s->board->nap, memory_order_relaxed);
+}
+
+// Gives back the space of what the last receive lent.
+static void return_space(struct shm *s, struct shm_guest *g)
+{
+    g->returned = g->ring.pos;
+    atomic_store_explicit(&s->board->guest[g->index].consumed, g->returned, memory_order_release);
+}
+
+static void trace(const struct shm *s, const struct vb_rx_frame *frames, uint32_t count)
+{
+    uint64_t now_ns = vb_clock_ns();
+    for (uint32_t i = 0; i < count; i++) {
+        struct vb_trace_packet packet = {
+            .src = frames[i].src, .dst = s->port.local, .src_port = s->port.src_port};
+        vb_trace_received(s->port.trace, now_ns, &packet, frames[i].data, frames[i].len);
+    }
+}
+
+static uint32_t take(struct shm *s, struct shm_guest *g, struct vb_rx_frame *frames, uint32_t at)
+{
+    uint32_t taken;
+    if (g->garbage)
+        return 0;
+    if (vb_shm_ring_take(&g->ring, frames + at, s->heads + at, VB_PORT_RX_BATCH - at, &taken) ==
+        SHM_RING_GARBAGE) {
+        s->port.stats.rx_bad_peers++;
+        g->garbage = s->has_ended = true;
+        vb_shm_guest_hang_up(s, g);
+    }
+    for (uint32_t i = at; i < at + taken; i++)
+        frames[i].src = g->address;
+    if (s->port.trace != NULL)
+        trace(s, frames + at, taken);
+    return taken;
+}
+
+static uint32_t shm_receive(struct vb_port *port, struct vb_rx_frame *frames)
+{
+    struct shm *s = (struct shm *)port;
+    uint32_t made = 0;
+    if (s->napping) {
+        set_nap(s, last_nap(s) + 1);
+        look(s);
+    } else if (s->unlooked++ >= LOOK_EVERY) {
+        look(s);
+    }
+    uint32_t i = s->first < s->guest_count ? s->first : 0;
+    for (uint32_t left = s->guest_count; left > 0 && made < VB_PORT_RX_BATCH; left--) {
+        struct shm_guest *g = s->guest[i];
+        if (g->returned != g->ring.pos)
+            return_space(s, g);
+        if (vb_shm_ring_waiting(&g->ring))
+            made += take(s, g, frames, made);
+        if (++i == s->guest_count)
+            i = 0;
+    }
+    s->first = i;
+    s->unlooked += made;
+    if (s->has_ended)
+        vb_shm_guest_reap(s);
+    return made;
+}
+
+// ---- sleeping
+
+static int shm_sleep(struct vb_port *port)
+{
+    struct shm *s = (struct shm *)port;
+    uint64_t nap = last_nap(s);
+    set_nap(s, nap + (nap & 1 ? 2 : 1));
+    atomic_thread_fence(memory_order_seq_cst); // see ring_bells() for the other side
+    for (uint32_t i = 0; i < s->guest_count; i++) {
+        if (!s->guest[i]->garbage && vb_shm_ring_waiting(&s->guest[i]->ring)) {
+            set_nap(s, last_nap(s) + 1);
+            return -EAGAIN;
+        }
+    }
+    return s->epoll;
+}
+
+// ---- opening and closing
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void shm_close(struct vb_port *port)
+{
+    struct shm *s = (struct shm *)port;
+    vb_shm_guest_close_all(s);
+    vb_shm_peer_close_all(s);
+    vb_shm_place_close(&s->place);
+    vb_shm_memory_unmap(s->board, sizeof *s->board);
+    close_fd(s->board_fd);
+    close_fd(s->epoll);
+    close_fd(s->spare);
+    free(s);
+}
+
+static const struct vb_port_ops shm_ops = {
+    .send = vb_shm_peer_send,
+    .receive = shm_receive,
+    .sleep = shm_sleep,
+    .close = shm_close,
+};
+
+bool vb_shm_reaches(struct vb_port *port, struct vb_path *path)
+{
+    return vb_shm_peer_reach((struct shm *)port, path);
+}
+
+static int set_up(struct shm *s, const struct vb_shm_opts *opts)
+{
+    void *board;
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (s->epoll < 0 || s->spare < 0)
+        return vb_shm_fail(opts->error_text, errno, "no descriptors: %s", strerror(errno));
+    s->board_fd = vb_shm_memory_create("verbena-board", sizeof *s->board, &board);
+    if (s->board_fd < 0)
+        return vb_shm_fail(opts->error_text, -s->board_fd, "no shared memory: %s",
+                           strerror(-s->board_fd));
+    s->board = board;
+    int error = vb_shm_place_open(&s->place, opts->runtime_dir, &s->port.local, opts->error_text);
+    if (error < 0)
+        return error;
+    error = vb_shm_watch(s, s->place.listener, &s->end);
+    return error < 0 ? vb_shm_fail(opts->error_text, -error, "epoll: %s", strerror(-error)) : 0;
+}
+
+int vb_shm_open(const struct vb_shm_opts *opts, struct vb_port **port)
+{
+    struct vb_ip local;
+    uint32_t ring_bytes = opts->ring_bytes ? opts->ring_bytes : SHM_RING_DEFAULT;
+    int error = vb_shm_address_parse(opts->address, &local, opts->error_text);
+    if (error < 0)
+        return error;
+    if (!vb_shm_ring_valid_bytes(ring_bytes))
+        return vb_shm_fail(opts->error_text, EINVAL,
+                           "a ring of %u bytes is not possible; powers of two from %d to %d are",
+                           ring_bytes, SHM_RING_MIN, SHM_RING_MAX);
+    struct shm *s = aligned_alloc(alignof(struct shm), sizeof *s);
+    if (s == NULL)
+        return vb_shm_fail(opts->error_text, ENOMEM, "no memory");
+    memset(s, 0, sizeof *s);
+    s->port = (struct vb_port){.ops = &shm_ops, .local = local, .src_port = VB_ROCE_UDP_PORT};
+    s->end = SHM_END_LISTENER;
+    s->ring_bytes = ring_bytes;
+    s->epoll = s->spare = s->board_fd = s->place.listener = -1;
+    error = set_up(s, opts);
+    if (error < 0) {
+        shm_close(&s->port);
+        return error;
+    }
+    *port = &s->port;
+    return 0;
+}
