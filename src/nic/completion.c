@@ -41,11 +41,20 @@ bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c)
         cqe->vendor_syndrome = c->vendor;
     }
     uint8_t se = c->solicited ? VB_CQE_SE : 0;
-    __atomic_store_n(&cqe->op_own, (uint8_t)(c->opcode << 4 | se | owner), __ATOMIC_RELEASE);
+    cqe->op_own = (uint8_t)(c->opcode << 4 | se | (owner ^ 1));
     cq->produced++;
     if (c->solicited || c->syndrome != VB_SYN_OK)
         cq->solicited = cq->produced;
     return true;
+}
+
+void vb_cqc_publish(struct vb_cqc *cq)
+{
+    for (; cq->published < cq->produced; cq->published++) {
+        uint8_t *slot = cq->ring + (cq->published & (cq->entries - 1)) * VB_CQE_BYTES;
+        uint8_t *op_own = slot + offsetof(struct vb_cqe, op_own);
+        __atomic_store_n(op_own, *op_own ^ 1, __ATOMIC_RELEASE);
+    }
 }
 
 // The arm word names the consumer's counter: entries from there on count, or only solicited ones

@@ -15,6 +15,9 @@ struct vb_cqc {
     uint8_t *ring;
     const uint32_t *dbrec;
     uint64_t produced;
+    uint64_t published;   // entries before it can be seen
+    struct vb_cqc *later; // next in the PU's list of queues with entries not published
+    bool listed;
     uint64_t consumed;  // as last read from the doorbell record
     uint32_t users;     // queue pairs and shared receive queues bound to it
     uint32_t fired;     // the last arm word that was answered by an event
@@ -36,9 +39,12 @@ struct vb_completion {
     uint32_t flags_rqpn; // datagrams
 };
 
-// Writes one entry; the owner byte last, so that a reader on another core sees it whole. False: no
-// room, the queue is now broken.
+// Writes one entry, which looks like an old one until it is published. False: no room, the queue is
+// now broken.
 bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c);
+// Gives entries to their reader: the owner bit last, so that a reader on another core sees them
+// whole.
+void vb_cqc_publish(struct vb_cqc *cq);
 
 // Whether the consumer asked for an event that is due now; it is then answered.
 bool vb_cqc_fires(struct vb_cqc *cq);

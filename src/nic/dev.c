@@ -35,6 +35,7 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
         dev->window_bytes = WINDOW_MAX;
     dev->lend_bytes = opts->lend_bytes ? opts->lend_bytes : UINT32_MAX;
     dev->check_zero_length = opts->check_zero_length;
+    dev->hold_completions = opts->hold_completions;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
     dev->pu.dev = dev;
@@ -161,6 +162,11 @@ int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key)
     return err;
 }
 
+int vb_dev_window_destroy(struct vb_dev *dev, uint32_t key)
+{
+    return vb_dev_mkey_destroy(dev, vb_mkey_current(&dev->mkeys, key));
+}
+
 int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_attr *attr)
 {
     const struct vb_mkey *m = vb_mkey_find(&dev->mkeys, key);
@@ -205,9 +211,33 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
                           .ring = attr->ring,
                           .dbrec = attr->dbrec,
                           .produced = attr->start,
+                          .published = attr->start,
                           .consumed = attr->start};
     dev->cqs[i] = cq;
     *cqn = cq->cqn;
+    return 0;
+}
+
+int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entries)
+{
+    struct vb_cqc *cq = cq_of(dev, cqn);
+    if (!cq)
+        return -ENOENT;
+    if (!ring || !entries || entries > VB_CQ_ENTRIES_MAX || (entries & (entries - 1)))
+        return -EINVAL;
+    vb_pu_publish(&dev->pu);
+    cq->ring = ring;
+    cq->entries = entries;
+    return 0;
+}
+
+int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
+{
+    struct vb_cqc *cq = cq_of(dev, cqn);
+    if (!cq)
+        return -ENOENT;
+    if (vb_cqc_fires(cq))
+        vb_pu_event(&dev->pu, VB_EVENT_CQ_COMPLETION, cqn);
     return 0;
 }
 
@@ -218,6 +248,7 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
         return -ENOENT;
     if (cq->users)
         return -EBUSY;
+    vb_pu_publish(&dev->pu);
     dev->cqs[cqn - 1] = NULL;
     free(cq);
     return 0;
@@ -342,6 +373,18 @@ int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state)
     if (!qp)
         return -ENOENT;
     *state = qp->state;
+    return 0;
+}
+
+int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *p)
+{
+    const struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    if (!qp)
+        return -ENOENT;
+    p->retired = qp->req.head ? qp->req.head->counter : qp->sq.fetched;
+    p->answers_owed = qp->resp.job_count;
+    p->running = qp->state == VB_QPS_RTS || qp->state >= VB_QPS_SQE ||
+                 (qp->state == VB_QPS_SQD && qp->req.una_wr != qp->req.unbegun);
     return 0;
 }
 

@@ -70,6 +70,8 @@ struct vb_dev_opts {
     uint32_t fetch_depth;   // send WQEs fetched ahead per queue pair; 0: the default
     uint32_t lend_bytes;    // payloads from this length on stay where they are until the port takes
                             // them (see vb_pu_tx_keep); 0: all are copied
+    bool hold_completions;  // until vb_pu_publish(): after the port has the answers that go with
+                            // them, so that who sees a completion and exits leaves no peer waiting
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
 };
 
@@ -140,15 +142,28 @@ int vb_dev_pd_destroy(struct vb_dev *dev, uint32_t pd);
 int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint32_t *key);
 int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key);
 int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_attr *attr);
+int vb_dev_window_destroy(struct vb_dev *dev, uint32_t key); // whatever its lowest byte is now
 int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint32_t *srqn);
 int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn);
 // An event when fewer entries than `limit` are left; 0: none. Once only.
 int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit);
 int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn);
+// Another ring, into which the host has moved the entries that wait. -EINVAL.
+int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entries);
+// The arm word was written: an event may be due for what is there already.
+int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);
 int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods);
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state);
+
+// How far a queue pair has come.
+struct vb_qp_progress {
+    uint64_t retired;      // send queue blocks before it will not be touched again
+    uint32_t answers_owed; // to the peer, from our memory
+    bool running;          // posted work is executed or flushed
+};
+int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *progress);
 int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn);
 
 // ---- the processing unit
@@ -171,6 +186,9 @@ void vb_pu_tx_release(struct vb_pu *pu);
 // change its memory: when the PU is left with frames in the queue.
 void vb_pu_tx_keep(struct vb_pu *pu);
 bool vb_pu_wants_tx(const struct vb_pu *pu); // stopped for want of room in the transmit queue
+
+// Lets the application see completions, if they are held.
+void vb_pu_publish(struct vb_pu *pu);
 
 // What happened besides completions. Takes the oldest; false: none.
 bool vb_pu_take_event(struct vb_pu *pu, struct vb_event *event);

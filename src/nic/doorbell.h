@@ -5,6 +5,7 @@
 #define VB_NIC_DOORBELL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -23,8 +24,17 @@ static inline void vb_doorbell_ring(struct vb_doorbells *d, uint32_t qpn)
 {
     uint32_t index = qpn & (VB_DOORBELL_QPS - 1);
     atomic_fetch_or_explicit(&d->word[index / 64], 1ull << (index % 64), memory_order_release);
+    // In one order with a sleeper's last look (vb_doorbells_pending).
     atomic_fetch_or_explicit(&d->top[index / 4096], 1ull << (index / 64 % 64),
-                             memory_order_release);
+                             memory_order_seq_cst);
+}
+
+static inline bool vb_doorbells_pending(const struct vb_doorbells *d)
+{
+    for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++)
+        if (atomic_load_explicit(&d->top[t], memory_order_seq_cst))
+            return true;
+    return false;
 }
 
 #endif

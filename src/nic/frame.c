@@ -16,10 +16,8 @@ bool vb_ip_is_v4(const struct vb_ip *ip)
 void vb_path_init(struct vb_path *path, const struct vb_ip *local, const struct vb_ip *remote,
                   uint16_t src_port)
 {
-    path->local = *local;
-    path->remote = *remote;
-    path->src_port = src_port;
-    path->ipv4 = vb_ip_is_v4(remote);
+    *path = (struct vb_path){
+        .local = *local, .remote = *remote, .src_port = src_port, .ipv4 = vb_ip_is_v4(remote)};
     if (path->ipv4)
         vb_icrc_flow_init_v4(&path->icrc, local->b + 12, remote->b + 12, src_port,
                              VB_ROCE_UDP_PORT);

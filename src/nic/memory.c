@@ -58,6 +58,12 @@ const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key)
     return find(t, key);
 }
 
+uint32_t vb_mkey_current(const struct vb_mkey_table *t, uint32_t key)
+{
+    const struct vb_mkey *m = key >> 8 ? find_name(t, key >> 8) : NULL;
+    return m ? m->key : 0;
+}
+
 static void insert(struct vb_mkey_table *t, const struct vb_mkey *m)
 {
     uint32_t i = m->key >> 8 & t->mask;
@@ -192,9 +198,9 @@ static bool window_is_open(const struct vb_mkey *m, struct vb_accessor who, enum
     return m->kind == VB_MKEY_WINDOW1 || m->qpn == who.qpn;
 }
 
-enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, struct vb_accessor who,
-                                  uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
-                                  uint8_t **ptr)
+enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_accessor who,
+                                 uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
+                                 uint8_t **ptr)
 {
     const struct vb_mkey *m = find(t, key);
 

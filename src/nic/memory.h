@@ -91,13 +91,32 @@ int vb_mkey_destroy(struct vb_mkey_table *t, uint32_t key);
 // -EINVAL as above, and the region is as it was.
 int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_attr *attr);
 
+// The whole key whose upper 24 bits these are; 0: none.
+uint32_t vb_mkey_current(const struct vb_mkey_table *t, uint32_t key);
 // The key as it is now, of a window too. NULL: no such key.
 const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key);
 
+// The whole judgement, for whatever vb_mem_access() cannot grant at first sight.
+enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_accessor who,
+                                 uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
+                                 uint8_t **ptr);
+
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.
-enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t, struct vb_accessor who,
-                                  uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
-                                  uint8_t **ptr);
+// Most keys are regions that lie where their hash says: these are granted here.
+static inline enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t,
+                                                struct vb_accessor who, uint32_t key, uint64_t addr,
+                                                uint64_t len, enum vb_access need, uint8_t **ptr)
+{
+    const struct vb_mkey *m = &t->slots[key >> 8 & t->mask];
+    uint64_t offset = addr - m->start; // past the end if addr lies before the start
+
+    if (m->key == key && m->pd == who.pd && m->kind == VB_MKEY_REGION &&
+        (m->access & need) == need && offset <= m->len && len <= m->len - offset) {
+        *ptr = m->base + offset;
+        return VB_MEM_OK;
+    }
+    return vb_mem_judge(t, who, key, addr, len, need, ptr);
+}
 
 struct vb_binding {
     uint32_t window; // its new key: the same upper 24 bits

@@ -12,26 +12,6 @@ enum {
 
 // ---- transmit queue
 
-void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint32_t header, uint32_t payload,
-                     const uint8_t *lent)
-{
-    struct vb_txq *q = &pu->txq;
-    uint32_t pad = vb_packet_pad(payload), len = header + payload + pad + VB_ICRC_BYTES;
-    uint32_t body_len = lent ? payload : 0;
-
-    memset(q->arena + q->used + header + payload - body_len, 0, pad + VB_ICRC_BYTES);
-    q->frame[q->count++] = (struct vb_tx_frame){.path = path,
-                                                .offset = q->used,
-                                                .len = len,
-                                                .head = header,
-                                                .body_len = body_len,
-                                                .body = lent};
-    q->used += len - body_len;
-    pu->turn_frames++;
-    pu->count.sent_pkts++;
-    pu->count.sent_bytes += len;
-}
-
 struct vb_txq *vb_pu_txq(struct vb_pu *pu)
 {
     return &pu->txq;
@@ -67,6 +47,16 @@ void vb_pu_tx_release(struct vb_pu *pu)
 bool vb_pu_wants_tx(const struct vb_pu *pu)
 {
     return pu->tx_full;
+}
+
+void vb_pu_publish(struct vb_pu *pu)
+{
+    while (pu->unpublished) {
+        struct vb_cqc *cq = pu->unpublished;
+        pu->unpublished = cq->later;
+        cq->listed = false;
+        vb_cqc_publish(cq);
+    }
 }
 
 // ---- frames in
@@ -264,6 +254,23 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
     return pu->step;
 }
 
+// The same steps as by run_step(), without choosing the queue pair anew for each.
+static uint32_t run_turns(struct vb_pu *pu)
+{
+    struct vb_link *link;
+    uint32_t steps = 0;
+
+    while ((link = vb_fifo_first(&pu->run))) {
+        struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_qpc, run);
+        while (pu->turn_frames < TURN_FRAMES && qp_step(pu, qp))
+            steps++;
+        if (pu->tx_full)
+            break; // it keeps its turn until there is room
+        end_turn(pu, qp, pu->turn_frames >= TURN_FRAMES);
+    }
+    return steps;
+}
+
 // The same steps in the same order, without their records, and without looking for frames, timers
 // and doorbells between two steps of a turn.
 static uint32_t poll_unobserved(struct vb_pu *pu)
@@ -275,8 +282,7 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
         while (rx_step(pu) || timer_step(pu))
             steps++;
         answer_doorbells(pu);
-        while (run_step(pu))
-            steps++;
+        steps += run_turns(pu);
     } while (steps != before && !pu->tx_full);
     return steps;
 }

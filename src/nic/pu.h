@@ -8,6 +8,8 @@
 #include "nic/qp.h"
 #include "wire/packet.h"
 
+#include <string.h>
+
 enum {
     VB_AH_PATHS = 256, // power of two
     VB_EVENTS = 256,
@@ -26,6 +28,7 @@ struct vb_pu {
     struct vb_wr_pool pool;
     struct vb_path *retired_paths; // freed when no queued frame can point to them
     struct vb_txq txq;
+    struct vb_cqc *unpublished;      // completion queues with entries that wait for vb_pu_publish()
     struct vb_path *ah[VB_AH_PATHS]; // paths of datagrams, by a hash of their addresses
     struct vb_event event[VB_EVENTS];
     uint32_t event_head, event_count;
@@ -52,7 +55,7 @@ struct vb_dev {
     uint32_t cq_room, cq_count;
     struct vb_srqc **srqs;
     uint32_t srq_room;
-    bool check_zero_length;
+    bool check_zero_length, hold_completions;
     struct vb_doorbells bells;
     struct vb_pu pu;
 };
@@ -90,7 +93,8 @@ static inline void vb_pu_touch(struct vb_pu *pu, const void *addr, uint32_t len,
 
 static inline bool vb_pu_tx_room(const struct vb_pu *pu)
 {
-    return pu->txq.count < VB_TX_FRAMES && pu->txq.used + VB_FRAME_MAX <= VB_TX_BYTES;
+    return pu->txq.count < VB_TX_FRAMES &&
+           pu->txq.used + VB_FRAME_MAX + VB_ICRC_BYTES <= VB_TX_BYTES;
 }
 
 static inline uint8_t *vb_pu_tx_at(struct vb_pu *pu)
@@ -100,8 +104,26 @@ static inline uint8_t *vb_pu_tx_at(struct vb_pu *pu)
 
 // Ends the frame that was written at vb_pu_tx_at(): zero pad, room for the ICRC. Only its header
 // was written if the payload is lent.
-void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint32_t header, uint32_t payload,
-                     const uint8_t *lent);
+static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint32_t header,
+                                   uint32_t payload, const uint8_t *lent)
+{
+    struct vb_txq *q = &pu->txq;
+    struct vb_tx_frame *f = &q->frame[q->count++];
+    uint32_t pad = vb_packet_pad(payload), body_len = lent ? payload : 0;
+
+    f->path = path;
+    f->offset = q->used;
+    f->len = header + payload + pad + VB_ICRC_BYTES;
+    f->head = header;
+    f->body_len = body_len;
+    f->body = lent;
+    // The pad is part of the eight bytes; the arena has room for what lies behind.
+    memset(q->arena + q->used + header + payload - body_len, 0, 2 * VB_ICRC_BYTES);
+    q->used += f->len - body_len;
+    pu->turn_frames++;
+    pu->count.sent_pkts++;
+    pu->count.sent_bytes += f->len;
+}
 
 // Tells the host. Events beyond what the queue holds are lost, and counted.
 void vb_pu_event(struct vb_pu *pu, enum vb_event_kind kind, uint32_t number);

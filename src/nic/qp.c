@@ -37,6 +37,13 @@ void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
         vb_qpc_fail(pu, qp);
         return;
     }
+    if (!pu->dev->hold_completions) {
+        vb_cqc_publish(cq);
+    } else if (!cq->listed) {
+        cq->listed = true;
+        cq->later = pu->unpublished;
+        pu->unpublished = cq;
+    }
     if (vb_cqc_fires(cq))
         vb_pu_event(pu, VB_EVENT_CQ_COMPLETION, cq->cqn);
 }

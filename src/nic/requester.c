@@ -365,25 +365,50 @@ static bool put_request(struct vb_pu *pu, struct vb_qpc *qp, struct vb_path *pat
     return true;
 }
 
+// The headers of a SEND or WRITE packet, which are most packets: written without a struct between.
+static void put_headers(uint8_t *at, const struct vb_qpc *qp, const struct vb_wr *wr,
+                        const struct vb_opcode_info *info, uint32_t first, uint32_t third)
+{
+    vb_bth_write(at, first, qp->dest_qpn, third);
+    at += VB_BTH_BYTES;
+    if (info->facts & VB_OP_XRCETH) {
+        vb_put_be32(at, wr->srqn);
+        at += VB_XRCETH_BYTES;
+    }
+    if (info->facts & VB_OP_RETH) {
+        vb_reth_write(at, wr->raddr, wr->rkey, wr->length);
+        at += VB_RETH_BYTES;
+    }
+    if (info->facts & (VB_OP_IMM | VB_OP_IETH))
+        memcpy(at, &wr->imm, sizeof wr->imm); // as it stands in the entry
+}
+
 static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 {
-    uint32_t index = offset_of(wr, qp->req.send_psn);
+    uint32_t psn = qp->req.send_psn, index = offset_of(wr, psn);
     uint32_t offset = index << qp->mtu_shift;
     uint32_t len = wr->length - offset < qp->mtu ? wr->length - offset : qp->mtu;
-    bool first = index == 0, last = index + 1 == wr->psns;
+    bool last = index + 1 == wr->psns;
+    uint8_t opcode = vb_opcode_for(qp->transport, request_opcode(wr->opcode, index == 0, last));
+    const struct vb_opcode_info *info = &vb_opcode_table[opcode];
+    bool solicited = last && (wr->fm_ce_se & VB_WQE_SOLICITED) && wr->opcode != VB_WQE_WRITE;
     uint64_t in_flight = qp->req.cost_sent - qp->req.cost_acked + len + PACKET_COST;
-    struct vb_packet pkt = packet(qp, wr, request_opcode(wr->opcode, first, last));
+    bool ack = vb_qpc_is_reliable(qp) &&
+               (last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= pu->dev->window_bytes);
+    uint8_t *at = vb_pu_tx_at(pu);
+    const uint8_t *lent;
 
-    pkt.solicited = last && (wr->fm_ce_se & VB_WQE_SOLICITED) && wr->opcode != VB_WQE_WRITE;
-    pkt.ack_request = vb_qpc_is_reliable(qp) && (last || index % ACK_EVERY == ACK_EVERY - 1 ||
-                                                 in_flight >= pu->dev->window_bytes);
-    pkt.raddr = wr->raddr;
-    pkt.rkey = wr->rkey;
-    pkt.dma_len = wr->length;
-    pkt.imm = wr->opcode == VB_WQE_SEND_INVAL ? be32toh(wr->imm) : wr->imm;
-    pkt.payload_len = len;
-    if (!put_request(pu, qp, qp->path, wr, &pkt, offset))
+    if (!gather(pu, qp, wr, offset, at + info->header_bytes, len, &lent)) {
+        wr->syndrome = VB_SYN_LOCAL_PROT;
         return fail_in_turn(pu, qp, wr);
+    }
+    put_headers(at, qp, wr, info,
+                (uint32_t)opcode << 24 | (solicited ? VB_BTH_SOLICITED : 0) | VB_BTH_MIGREQ |
+                    vb_packet_pad(len) << VB_BTH_PAD_SHIFT | VB_PKEY_DEFAULT,
+                psn | (ack ? VB_BTH_ACK_REQUEST : 0));
+    vb_pu_tx_commit(pu, qp->path, info->header_bytes, len, lent);
+    VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = opcode, .qpn = qp->qpn, .psn = psn,
+              .bytes = len, .counter = wr->counter);
     sent(pu, qp, 1);
     return true;
 }

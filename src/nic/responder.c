@@ -440,6 +440,7 @@ static void job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_
         return;
     }
     r->closing = true;
+    vb_pu_event(pu, VB_EVENT_QP_ACCESS_ERR, qp->qpn);
     owe_nak(pu, qp, VB_AETH_NAK, VB_NAK_REMOTE_ACCESS, job->psn);
     r->job_count = r->job_new = 0;
 }

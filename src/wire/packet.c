@@ -7,13 +7,9 @@
 #include <assert.h>
 
 // The BTH as three words, first to last.
-#define BTH_SOLICITED   (1u << 23)
-#define BTH_MIGREQ      (1u << 22)
-#define BTH_PAD_SHIFT   20
-#define BTH_TVER_MASK   (0xfu << 16)
-#define BTH_FECN        (1u << 31)
-#define BTH_BECN        (1u << 30)
-#define BTH_ACK_REQUEST (1u << 31)
+#define BTH_TVER_MASK (0xfu << 16)
+#define BTH_FECN      (1u << 31)
+#define BTH_BECN      (1u << 30)
 
 enum {
     LOW_24 = 0xffffff, // a number below reserved bits or another field
@@ -132,8 +128,8 @@ static void decode_bth(uint32_t first, const uint8_t *bytes, struct vb_packet *o
     uint32_t second = vb_get_be32(bytes + 4), third = vb_get_be32(bytes + 8);
 
     out->opcode = (uint8_t)(first >> 24);
-    out->solicited = first & BTH_SOLICITED;
-    out->ack_request = third & BTH_ACK_REQUEST;
+    out->solicited = first & VB_BTH_SOLICITED;
+    out->ack_request = third & VB_BTH_ACK_REQUEST;
     out->becn = second & BTH_BECN;
     out->fecn = second & BTH_FECN;
     out->pkey = (uint16_t)first;
@@ -158,7 +154,7 @@ enum vb_decode vb_packet_decode(const uint8_t *bytes, size_t len, struct vb_pack
     if ((first & PKEY_BASE_MASK) != PKEY_BASE_MASK)
         return VB_DECODE_PKEY;
     size_t body_max = facts & VB_OP_PAYLOAD ? DATAGRAM_BYTES_MASK : 0;
-    size_t pad = first >> BTH_PAD_SHIFT & 3;
+    size_t pad = first >> VB_BTH_PAD_SHIFT & 3;
     if ((len & ~(size_t)DATAGRAM_BYTES_MASK) || body > body_max || pad > body)
         return VB_DECODE_PAD;
 
@@ -229,9 +225,7 @@ static void encode_extended(uint8_t *dst, uint32_t facts, const struct vb_packet
     if (facts & LEADING)
         dst = encode_leading(dst, facts, p);
     if (facts & VB_OP_RETH) {
-        vb_put_be64(dst, p->raddr);
-        vb_put_be32(dst + 8, p->rkey);
-        vb_put_be32(dst + 12, p->dma_len);
+        vb_reth_write(dst, p->raddr, p->rkey, p->dma_len);
         dst += VB_RETH_BYTES;
     }
     if (facts & VB_OP_AETH) {
@@ -246,14 +240,12 @@ size_t vb_packet_encode(uint8_t *dst, const struct vb_packet *p)
 {
     const struct vb_opcode_info *info = &vb_opcode_table[p->opcode];
     assert(info->facts != 0);
-    uint32_t first = (uint32_t)p->opcode << 24 | (p->solicited ? BTH_SOLICITED : 0) | BTH_MIGREQ |
-                     vb_packet_pad(p->payload_len) << BTH_PAD_SHIFT | p->pkey;
+    uint32_t first = (uint32_t)p->opcode << 24 | (p->solicited ? VB_BTH_SOLICITED : 0) |
+                     VB_BTH_MIGREQ | vb_packet_pad(p->payload_len) << VB_BTH_PAD_SHIFT | p->pkey;
     uint32_t marks = (p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0);
-    uint32_t ack = p->ack_request ? BTH_ACK_REQUEST : 0;
+    uint32_t ack = p->ack_request ? VB_BTH_ACK_REQUEST : 0;
 
-    vb_put_be32(dst, first);
-    vb_put_be32(dst + 4, marks | (p->dest_qpn & LOW_24));
-    vb_put_be32(dst + 8, ack | (p->psn & LOW_24));
+    vb_bth_write(dst, first, marks | (p->dest_qpn & LOW_24), ack | (p->psn & LOW_24));
     encode_extended(dst + VB_BTH_BYTES, info->facts, p);
     return info->header_bytes;
 }

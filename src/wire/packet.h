@@ -3,6 +3,7 @@
 #ifndef VB_WIRE_PACKET_H
 #define VB_WIRE_PACKET_H
 
+#include "base/bytes.h"
 #include "wire/opcode.h"
 #include "wire/roce.h"
 
@@ -64,6 +65,26 @@ enum vb_decode vb_packet_decode(const uint8_t *bytes, size_t len, struct vb_pack
 // count is derived from p->payload_len. The opcode must be one we speak. Returns the header bytes
 // written, at most VB_HEADERS_MAX.
 size_t vb_packet_encode(uint8_t *dst, const struct vb_packet *p);
+
+// The BTH as three words: opcode, flags, pad and partition; destination; flag and number.
+#define VB_BTH_SOLICITED   (1u << 23)
+#define VB_BTH_MIGREQ      (1u << 22) // always set: the path is the primary one
+#define VB_BTH_PAD_SHIFT   20
+#define VB_BTH_ACK_REQUEST (1u << 31)
+
+static inline void vb_bth_write(uint8_t *dst, uint32_t first, uint32_t dest_qpn, uint32_t third)
+{
+    vb_put_be32(dst, first);
+    vb_put_be32(dst + 4, dest_qpn);
+    vb_put_be32(dst + 8, third);
+}
+
+static inline void vb_reth_write(uint8_t *dst, uint64_t raddr, uint32_t rkey, uint32_t len)
+{
+    vb_put_be64(dst, raddr);
+    vb_put_be32(dst + 8, rkey);
+    vb_put_be32(dst + 12, len);
+}
 
 static inline uint32_t vb_packet_pad(uint32_t payload_len)
 {
