@@ -3,11 +3,13 @@
 // poll.
 //
 // Functions that can fail return 0 or a negative errno. The NIC runs in the threads that poll it
-// (vb_poll_cq, vb_nic_progress). Several threads may use one NIC at once, but a completion
-// queue and all queue pairs bound to it are for one thread at a time: polling uses them all.
+// (vb_poll_cq, vb_nic_progress), and in a thread of its own while none does. Several threads may
+// use one NIC at once, but a completion queue and all queue pairs bound to it are for one thread at
+// a time: polling uses them all.
 #ifndef VERBENA_NIC_H
 #define VERBENA_NIC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +20,8 @@ extern "C" {
 struct vb_nic;
 struct vb_pd;
 struct vb_mr;
+struct vb_mw;
+struct vb_channel;
 struct vb_cq;
 struct vb_srq;
 struct vb_qp;
@@ -27,17 +31,21 @@ enum {
 };
 
 struct vb_nic_opts {
-    const char *address;   // local IPv4 address; NULL: 127.0.0.1
-    uint32_t window_bytes; // unacknowledged bytes per queue pair, 8 KiB to 1 GiB; 0: 256 KiB
-    uint64_t seed;         // of keys and numbers; 0: drawn from the system
-    // Faults on purpose, both directions: frames dropped per million, from fault_seed. 0: none.
-    uint32_t drop_ppm;
-    uint64_t fault_seed;
-    char *error_text; // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
+    const char *address; // local IPv4 or IPv6 address; NULL: 127.0.0.1
+    // What carries the packets: "udp", RoCE v2 on the wire; "shm", memory shared with NICs of the
+    // same user on this host; "auto", shm where it reaches and udp elsewhere. NULL: $VERBENA_PORT,
+    // or udp.
+    const char *port;
+    uint32_t window_bytes;  // unacknowledged bytes per queue pair, 8 KiB to 1 GiB; 0: 256 KiB
+    uint64_t seed;          // of keys and numbers, for tests; 0: drawn from the system
+    const char *faults;     // faults on purpose, as docs/faults.md says; NULL: $VERBENA_FAULTS
+    bool no_helper;         // only threads that poll run the NIC: no other thread is started
+    bool check_zero_length; // the keys of zero-length WRITEs and READs, too
+    char *error_text;       // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
 };
 
 // Opens a NIC on UDP port 4791 of the address. -EADDRINUSE: another NIC has it; -EADDRNOTAVAIL: not
-// an address of this machine; -EINVAL: not an address.
+// an address of this machine; -EINVAL: not an address, a port or fault rules.
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
 // Closes the NIC and everything still open on it.
 void vb_nic_close(struct vb_nic *nic);
@@ -49,6 +57,35 @@ void vb_nic_gid(const struct vb_nic *nic, uint8_t gid[16]);
 int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value);
 // The name of the i-th counter, NULL past the last.
 const char *vb_nic_counter_name(unsigned i);
+
+// Replaces the rules of faults; "off" ends them. -EINVAL: error_text (VB_ERROR_TEXT bytes, or NULL)
+// says why, and the old ones stay.
+int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text);
+
+// Ends when every operation begun before it has been acknowledged or flushed: memory may then be
+// reused. -ETIMEDOUT: some are still under way.
+int vb_grace(struct vb_nic *nic, uint64_t timeout_ns);
+
+enum vb_nic_event_kind {
+    VB_NIC_EVENT_QP_FATAL,
+    VB_NIC_EVENT_QP_REQUEST,     // a peer's request was malformed
+    VB_NIC_EVENT_QP_ACCESS,      // a peer's request had no right
+    VB_NIC_EVENT_QP_ESTABLISHED, // the first packet came
+    VB_NIC_EVENT_QP_DRAINED,     // vb_qp_drain() has ended
+    VB_NIC_EVENT_QP_LAST_RECV,   // a failed queue pair takes no more shared receives
+    VB_NIC_EVENT_CQ_OVERRUN,
+    VB_NIC_EVENT_SRQ_LIMIT, // fewer receives are left than vb_srq_arm() said
+};
+
+struct vb_nic_event {
+    enum vb_nic_event_kind kind;
+    uint32_t number; // of the queue pair or shared receive queue; of a completion queue its own
+};
+
+// A descriptor that is readable while events wait, and the oldest of them. -EAGAIN: none.
+int vb_nic_event_fd(const struct vb_nic *nic);
+int vb_nic_take_event(struct vb_nic *nic, struct vb_nic_event *event);
+const char *vb_nic_event_text(enum vb_nic_event_kind kind);
 
 int vb_pd_alloc(struct vb_nic *nic, struct vb_pd **pd);
 int vb_pd_free(struct vb_pd *pd); // -EBUSY: regions or queue pairs remain
@@ -65,11 +102,68 @@ enum vb_rights {
 
 // Any memory of the process, no pinning. It must stay mapped until vb_mr_dereg() returns.
 int vb_mr_reg(struct vb_pd *pd, void *addr, size_t len, uint32_t rights, struct vb_mr **mr);
-int vb_mr_dereg(struct vb_mr *mr);
+
+struct vb_mr_opts {
+    void *addr;
+    size_t len;
+    uint32_t rights;
+    bool other_start; // peers and work requests name the first byte `start` instead of addr
+    uint64_t start;
+};
+
+int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr **mr);
+// Gives the region other memory, rights or another domain; its key stays. -EBUSY: windows are bound
+// to it.
+int vb_mr_change(struct vb_mr *mr, struct vb_pd *pd, const struct vb_mr_opts *opts);
+int vb_mr_dereg(struct vb_mr *mr);          // -EBUSY: windows are bound to it
 uint32_t vb_mr_key(const struct vb_mr *mr); // the local and the remote key are the same
 
-int vb_cq_create(struct vb_nic *nic, uint32_t entries, struct vb_cq **cq);
-int vb_cq_destroy(struct vb_cq *cq); // -EBUSY: queue pairs use it
+// A window gives peers a part of a region, until it is bound anew or invalidated. Type 1 serves all
+// queue pairs of its domain, type 2 the one it was bound on.
+enum vb_mw_type {
+    VB_MW_TYPE_1 = 1,
+    VB_MW_TYPE_2,
+};
+
+int vb_mw_alloc(struct vb_pd *pd, enum vb_mw_type type, struct vb_mw **mw);
+int vb_mw_free(struct vb_mw *mw);
+uint32_t vb_mw_key(const struct vb_mw *mw); // as allocated; each binding names another lowest byte
+
+// Tells of completions through a descriptor, for programs that sleep.
+int vb_channel_create(struct vb_nic *nic, struct vb_channel **channel);
+int vb_channel_destroy(struct vb_channel *channel);  // -EBUSY: completion queues use it
+int vb_channel_fd(const struct vb_channel *channel); // readable while events wait
+// The next completion queue that has something. -EAGAIN: none.
+int vb_channel_take(struct vb_channel *channel, struct vb_cq **cq);
+
+struct vb_cq_opts {
+    uint32_t entries;
+    struct vb_channel *channel; // may be NULL
+};
+
+int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq **cq);
+int vb_cq_destroy(struct vb_cq *cq); // -EBUSY: queue pairs or shared receive queues use it
+// Asks for one event on the channel: for the next completion that is not polled yet, or the next
+// solicited one or error. -EINVAL: it has no channel.
+int vb_cq_arm(struct vb_cq *cq, bool solicited_only);
+// Not while another thread polls it. -EINVAL: more completions wait than it would hold.
+int vb_cq_resize(struct vb_cq *cq, uint32_t entries);
+
+// Receives that several queue pairs share.
+struct vb_srq_opts {
+    uint32_t depth;
+    uint32_t sge; // scatter entries each, at most 16; 0: one
+    // For extended reliable connections: their domain, and where completions go.
+    uint32_t xrcd;
+    struct vb_cq *cq;
+};
+
+int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd);
+int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_srq **srq);
+int vb_srq_destroy(struct vb_srq *srq); // -EBUSY: queue pairs use it
+uint32_t vb_srq_num(const struct vb_srq *srq);
+// One event when fewer than `limit` receives are left; 0: none.
+int vb_srq_arm(struct vb_srq *srq, uint32_t limit);
 
 enum vb_service {
     VB_SERVICE_RC,       // reliable connection
@@ -88,9 +182,10 @@ struct vb_qp_opts {
     uint32_t send_depth, recv_depth; // work requests outstanding
     uint32_t send_sge, recv_sge;     // scatter entries each, at most 16; 0: one
     uint32_t inline_bytes;           // longest inline payload; 0: none
+    uint32_t xrcd;                   // VB_SERVICE_XRC_RECV
 };
 
-// A reliable connected queue pair in state RESET.
+// A queue pair in state RESET.
 int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **qp);
 int vb_qp_destroy(struct vb_qp *qp);
 uint32_t vb_qp_num(const struct vb_qp *qp);
@@ -107,12 +202,19 @@ struct vb_qp_peer {
     uint8_t rnr_retries; // 1 to 6; 7 for ever; 0: the default, 7
     uint8_t rnr_timer;   // code our receiver-not-ready answers carry; 0: the default, 12
     uint8_t reads;       // READs in flight, each direction, 1 to 16; 0: the default, 16
+    uint32_t qkey;       // of datagrams: ours, which others must know
 };
 
-// RESET or ERR to RTS.
+// RESET or ERR to RTS. Of datagrams only our_psn, mtu and qkey matter.
 int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer);
 // To ERR: what is outstanding completes with VB_WC_FLUSHED. -EINVAL: it was never connected.
 int vb_qp_fail(struct vb_qp *qp);
+// Begun requests are finished, others wait (state SQD); VB_NIC_EVENT_QP_DRAINED says when.
+int vb_qp_drain(struct vb_qp *qp);
+// Goes on after vb_qp_drain(), or after a request of an unreliable service failed (state SQE).
+// -EBUSY: what failed has not all been polled yet.
+int vb_qp_resume(struct vb_qp *qp);
+const char *vb_qp_state_text(struct vb_qp *qp);
 
 struct vb_sge {
     uint64_t addr;
@@ -193,6 +295,7 @@ struct vb_recv_wr {
 // full), or -EINVAL if the first one is malformed.
 int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n);
 int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
+int vb_post_srq(struct vb_srq *srq, const struct vb_recv_wr *wr, uint32_t n);
 
 enum vb_wc_status {
     VB_WC_OK,

@@ -119,7 +119,7 @@ int vb_cli_demo(int argc, char **argv)
     }
     bool right = print_exchange(&result);
     struct vb_perf_session s;
-    struct vb_perf_session_opts opts = {.seed = 1};
+    struct vb_perf_session_opts opts = {};
     error = vb_perf_session_local(&s, &opts);
     if (!error) {
         error = measure(&s);

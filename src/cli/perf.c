@@ -34,6 +34,7 @@ struct fields {
     uint32_t iters;
     uint32_t mtu;
     uint32_t reads;
+    const char *faults;
     uint32_t drop_ppm;
     const char *local;
     bool no_pin;
@@ -47,8 +48,8 @@ struct fields {
 #define FIELD(name) offsetof(struct fields, name)
 
 static const struct vb_option options[] = {
-    {"port", NULL, VB_OPTION_TEXT, "udp", "NAME", "what carries the packets: udp", FIELD(port), 0,
-     0},
+    {"port", NULL, VB_OPTION_TEXT, "udp", "NAME", "what carries the packets: udp, shm or auto",
+     FIELD(port), 0, 0},
     {"size", NULL, VB_OPTION_SIZES, "64", "BYTES", "of an operation; K, M; a list gives a row each",
      FIELD(sizes), 1, VB_PERF_SIZE_MAX},
     {"depth", NULL, VB_OPTION_NUMBER, NULL, "N",
@@ -64,8 +65,10 @@ static const struct vb_option options[] = {
      FIELD(mtu), 256, 4096},
     {"reads", NULL, VB_OPTION_NUMBER, "16", "N", "READs in flight per queue pair", FIELD(reads), 1,
      16},
-    {"drop", NULL, VB_OPTION_LOSS, "0", "LOSS", "lose this part of packets: 1%, or per million",
-     FIELD(drop_ppm), 0, LOSS_MAX_PPM},
+    {"faults", NULL, VB_OPTION_TEXT, NULL, "RULES",
+     "faults on purpose at the client, as in drop=1%,dir=tx;dup=0.1%", FIELD(faults), 0, 0},
+    {"drop", NULL, VB_OPTION_LOSS, "0", "LOSS", "short for --faults drop=LOSS", FIELD(drop_ppm), 0,
+     LOSS_MAX_PPM},
     {"local", "address", VB_OPTION_TEXT, NULL, "IP[,IP]",
      "our address, or client's and server's [127.0.0.1,127.0.0.2]", FIELD(local), 0, 0},
     {"no-pin", NULL, VB_OPTION_FLAG, "0", NULL, "do not pin the two processes to cores",
@@ -166,8 +169,9 @@ static struct vb_perf_plan make_plan(const struct fields *f, enum vb_perf_op op,
 // The operation, the peer and the port; everything that can be wrong before a NIC is opened.
 static int check(const struct fields *f, const struct vb_options *parsed, enum vb_perf_op *op)
 {
-    if (strcmp(f->port, "udp") != 0)
-        return vb_usage_error(command, "--port: there is no port '%s'; there is udp", f->port);
+    if (strcmp(f->port, "udp") != 0 && strcmp(f->port, "shm") != 0 && strcmp(f->port, "auto") != 0)
+        return vb_usage_error(command, "--port: there is no port '%s'; there are udp, shm and auto",
+                              f->port);
     if (f->listen && parsed->operands)
         return vb_usage_error(command, "--listen takes no operation: the client names it");
     if (f->listen)
@@ -243,11 +247,17 @@ int vb_cli_perf(int argc, char **argv)
     error = check(&f, &parsed, &op);
     if (error)
         return error;
+    char drop[64];
+    const char *faults = f.faults;
+    if (!faults && f.drop_ppm > 0) {
+        snprintf(drop, sizeof drop, "drop=%uppm;seed=1", f.drop_ppm);
+        faults = drop;
+    }
     struct vb_perf_session_opts opts = {
         .local = f.local,
         .no_pin = f.no_pin,
-        .drop_ppm = f.drop_ppm,
-        .seed = 1,
+        .port = f.port,
+        .faults = faults,
         .control_port = (uint16_t)f.control,
     };
     if (f.listen)

@@ -44,9 +44,11 @@ static int open_queues(struct vb_perf_end *end, char *why)
 {
     const struct vb_perf_end_opts *o = &end->opts;
     struct vb_prng prng = {.state = o->seed};
-    int error = vb_cq_create(end->nic, o->qps * o->send_depth, &end->send_cq);
+    int error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = o->qps * o->send_depth},
+                             &end->send_cq);
     if (error == 0)
-        error = vb_cq_create(end->nic, o->qps * o->recv_depth, &end->recv_cq);
+        error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = o->qps * o->recv_depth},
+                             &end->recv_cq);
     struct vb_qp_opts qp = {
         .send_cq = end->send_cq,
         .recv_cq = end->recv_cq,

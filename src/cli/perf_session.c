@@ -57,15 +57,16 @@ static int greet(struct vb_perf_session *s)
 
 static struct vb_nic_opts client_nic_opts(const struct vb_perf_session_opts *opts)
 {
-    return (struct vb_nic_opts){.drop_ppm = opts->drop_ppm, .fault_seed = opts->seed};
+    return (struct vb_nic_opts){.port = opts->port, .faults = opts->faults};
 }
 
 // The server as a child process. Never returns.
-static _Noreturn void be_server(int control, const char *wanted, int core, bool yield)
+static _Noreturn void be_server(int control, const char *wanted, const char *port, int core,
+                                bool yield)
 {
     char why[VB_PERF_WHY];
     struct vb_nic *nic;
-    struct vb_nic_opts opts = {0};
+    struct vb_nic_opts opts = {.port = port};
     if (core >= 0)
         vb_pin_to(core);
     if (vb_perf_open_nic(wanted, "127.0.0.2", &opts, &nic, why) < 0) {
@@ -103,11 +104,11 @@ int vb_perf_session_local(struct vb_perf_session *s, const struct vb_perf_sessio
     s->server = fork();
     if (s->server == 0) {
         close(pair[0]);
-        be_server(pair[1], a.text[1], s->cores[1], s->yield);
+        be_server(pair[1], a.text[1], opts->port, s->cores[1], s->yield);
     }
     close(pair[1]);
     s->control = pair[0];
-    s->lossy = opts->drop_ppm > 0;
+    s->lossy = opts->faults != NULL;
     struct vb_nic_opts nic = client_nic_opts(opts);
     if (s->server < 0)
         vb_perf_fail(s->why, "cannot start a second process: %s", strerror(errno));

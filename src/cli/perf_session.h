@@ -14,8 +14,8 @@
 struct vb_perf_session_opts {
     const char *local; // address, of both sides with a comma between them, or NULL
     bool no_pin;
-    uint32_t drop_ppm; // at the client's port, both directions
-    uint64_t seed;
+    const char *port;      // of the NICs: udp, shm or auto
+    const char *faults;    // on purpose, at the client; NULL: none
     uint16_t control_port; // TCP, of a server elsewhere
 };
 

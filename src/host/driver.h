@@ -82,6 +82,11 @@ int vb_driver_post_srq(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, u
 // Asks for an event when the next completion is there, or the next solicited one or error.
 void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only);
 
+// Copies the entries that wait from one ring to another. -EINVAL: it is too small for them.
+int vb_driver_cq_move(const struct vb_driver_cq *from, struct vb_driver_cq *to);
+// Swaps the rings; all else stays.
+void vb_driver_cq_adopt(struct vb_driver_cq *cq, struct vb_driver_cq *bigger);
+
 // Drops the completions of a queue pair that goes back to RESET; its NIC must not run meanwhile.
 void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn);
 

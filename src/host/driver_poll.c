@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/serial.h"
 
+#include <errno.h>
 #include <string.h>
 
 static struct vb_cqe *entry_at(const struct vb_driver_cq *cq, uint64_t counter)
@@ -52,6 +53,33 @@ void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn)
     }
     cq->ci += freed;
     publish_consumed(cq);
+}
+
+int vb_driver_cq_move(const struct vb_driver_cq *from, struct vb_driver_cq *to)
+{
+    uint64_t end = from->ci;
+
+    while (end - from->ci < from->entries && is_produced(from, end))
+        end++;
+    if (end - from->ci > to->entries)
+        return -EINVAL;
+    for (uint64_t i = from->ci; i < end; i++) {
+        struct vb_cqe *cqe = entry_at(to, i);
+        *cqe = *entry_at(from, i);
+        cqe->op_own = (uint8_t)((cqe->op_own & ~1) | ((i & to->entries) ? 1 : 0));
+    }
+    return 0;
+}
+
+void vb_driver_cq_adopt(struct vb_driver_cq *cq, struct vb_driver_cq *bigger)
+{
+    uint8_t *ring = cq->ring;
+    uint32_t entries = cq->entries;
+
+    cq->ring = bigger->ring;
+    cq->entries = bigger->entries;
+    bigger->ring = ring;
+    bigger->entries = entries;
 }
 
 static enum vb_wc_status status_of(uint8_t syndrome)

@@ -130,8 +130,6 @@ int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
     vb_udp_tx_init(&u->tx, &at);
     u->ipv6 = at.any.sa_family == AF_INET6;
     u->address_bytes = vb_udp_address_bytes(&at);
-    u->drop_ppm = opts->drop_ppm;
-    u->faults.state = opts->fault_seed;
     u->port.ops = &udp_ops;
     u->port.local = vb_udp_address_ip(&at);
     u->port.src_port = VB_ROCE_UDP_PORT;

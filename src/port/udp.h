@@ -7,9 +7,7 @@
 
 struct vb_udp_opts {
     const char *address; // IPv4 or IPv6 literal; link-local with its interface: fe80::1%eth0
-    uint32_t drop_ppm;   // faults on purpose, both directions
-    uint64_t fault_seed;
-    char *error_text; // VB_ERROR_TEXT bytes, or NULL
+    char *error_text;    // VB_ERROR_TEXT bytes, or NULL
 };
 
 // 0 or a negative errno; error_text then says in words what was wrong.

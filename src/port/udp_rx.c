@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Receiving: datagrams, merged by the kernel or not, are split into frames whose ICRC is right.
+#include "port/clock.h"
+#include "port/trace.h"
 #include "port/udp_state.h"
 
 #include <errno.h>
@@ -109,6 +111,17 @@ static uint16_t guess_id(const struct udp_source *s, uint32_t segment)
     return s->climbing ? s->last_id + 1 : 0;
 }
 
+static void record(struct udp *u, const struct udp_source *s, uint16_t id, const uint8_t *frame,
+                   uint32_t len, const char *remark)
+{
+    const struct vb_trace_packet packet = {
+        .src = s->ip, .dst = u->port.local, .src_port = s->port, .id = id};
+
+    vb_trace_received(u->port.trace, vb_clock_ns(), &packet, frame, len);
+    if (remark)
+        vb_trace_remark(u->port.trace, "%s", remark);
+}
+
 static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
                   uint32_t len)
 {
@@ -117,6 +130,8 @@ static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const u
     enum vb_icrc_verdict verdict = vb_icrc_check(&s->flow, guess, frame, len, &id);
     if (verdict == VB_ICRC_BAD || !is_plausible(s, id)) {
         u->port.stats.rx_bad_icrc++;
+        if (u->port.trace)
+            record(u, s, guess, frame, len, "dropped: the ICRC is wrong");
         return false;
     }
     if (verdict == VB_ICRC_SOLVED) {
@@ -127,6 +142,8 @@ static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const u
             s->climbing = id == (uint16_t)(s->last_id + 1);
     }
     s->last_id = id;
+    if (u->port.trace)
+        record(u, s, id, frame, len, NULL);
     return true;
 }
 
@@ -152,10 +169,6 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
         }
         if (!check(u, source, segment, frame, len))
             continue;
-        if (u->drop_ppm && vb_prng_chance(&u->faults, u->drop_ppm)) {
-            u->port.stats.faults_dropped++;
-            continue;
-        }
         frames[made++] =
             (struct vb_rx_frame){.data = frame, .head = frame, .len = len, .src = source->ip};
     }

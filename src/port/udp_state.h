@@ -3,7 +3,6 @@
 #ifndef VB_PORT_UDP_STATE_H
 #define VB_PORT_UDP_STATE_H
 
-#include "base/prng.h"
 #include "port/port.h"
 #include "port/udp_address.h"
 #include "wire/roce.h"
@@ -37,9 +36,6 @@ struct udp_tx {
     uint32_t first[UDP_TX_MESSAGES]; // first frame of each message
     uint32_t end[UDP_TX_MESSAGES];   // one past its last
     bool no_segments;                // the device refused segmented sends
-    // Faults: fate is drawn once per frame, for those before `judged`.
-    uint32_t judged;
-    uint64_t doomed[VB_TX_FRAMES / 64];
 };
 
 // A sender we have heard of, and how it numbers its packets (over IPv6 there is no number).
@@ -82,8 +78,6 @@ struct udp {
     int fd;
     bool ipv6;
     socklen_t address_bytes; // of a socket address of this family
-    uint32_t drop_ppm;
-    struct vb_prng faults;
     struct udp_tx tx;
     struct udp_rx rx;
 };

@@ -3,6 +3,8 @@
 // out with one system call. The ICRC is sealed here, since only here the identification is known:
 // with path MTU discovery on, an unconnected socket sends 0, and segment i of a run carries i.
 // (IPv6 has none, and the ICRC leaves it out.)
+#include "port/clock.h"
+#include "port/trace.h"
 #include "port/udp_state.h"
 
 #include <assert.h>
@@ -35,24 +37,15 @@ static void aim(const struct udp *u, union udp_address *to, const struct vb_path
         memcpy(&to->v4.sin_addr, path->remote.b + 12, 4);
 }
 
-static bool is_doomed(const struct udp_tx *tx, uint32_t frame)
+// Records frames [first, end) that left, as segments of one send unless singly.
+static void record(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end,
+                   bool singly)
 {
-    return tx->doomed[frame / 64] >> (frame % 64) & 1;
-}
-
-// Draws the fate of frames that have not been looked at yet.
-static void judge(struct udp *u, const struct vb_txq *txq)
-{
-    struct udp_tx *tx = &u->tx;
-    for (uint32_t i = tx->judged > txq->taken ? tx->judged : txq->taken; i < txq->count; i++) {
-        uint64_t bit = 1ull << (i % 64);
-        tx->doomed[i / 64] &= ~bit;
-        if (vb_prng_chance(&u->faults, u->drop_ppm)) {
-            tx->doomed[i / 64] |= bit;
-            u->port.stats.faults_dropped++;
-        }
-    }
-    tx->judged = txq->count;
+    if (!u->port.trace)
+        return;
+    uint64_t now = vb_clock_ns();
+    for (uint32_t i = first; i < end; i++)
+        vb_trace_sent(u->port.trace, now, singly ? 0 : (uint16_t)(i - first), txq, &txq->frame[i]);
 }
 
 // One past the last frame that may share a segmented send with `first`: the same address and the
@@ -70,8 +63,6 @@ static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t 
         if (f->len > head->len || bytes + f->len > UDP_RUN_BYTES)
             break;
         if (f->path != head->path && !vb_ip_equal(&f->path->remote, &head->path->remote))
-            break;
-        if (u->drop_ppm && is_doomed(&u->tx, i))
             break;
         assert(f->offset == f[-1].offset + f[-1].len - f[-1].body_len);
         bytes += f->len;
@@ -129,10 +120,6 @@ static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
     uint32_t i = txq->taken;
     u->tx.iov_used = 0;
     while (i < txq->count && m < UDP_TX_MESSAGES) {
-        if (u->drop_ppm && is_doomed(&u->tx, i)) {
-            i++;
-            continue;
-        }
         uint32_t end = run_end(u, txq, i);
         load(u, m++, txq, i, end);
         i = end;
@@ -158,6 +145,8 @@ static bool send_singly(struct udp *u, unsigned m, struct vb_txq *txq)
             if (is_full(errno))
                 return false;
             u->port.stats.tx_errors++;
+        } else {
+            record(u, txq, i, i + 1, true);
         }
         txq->taken = i + 1;
     }
@@ -190,6 +179,8 @@ static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
     while (m < count) {
         int sent = sendmmsg(u->fd, tx->msg + m, count - m, 0);
         if (sent > 0) {
+            for (unsigned i = m; i < m + (unsigned)sent; i++)
+                record(u, txq, tx->first[i], tx->end[i], false);
             m += (unsigned)sent;
             txq->taken = tx->end[m - 1];
         } else if (errno != EINTR) {
@@ -213,6 +204,8 @@ static void send_one(struct udp *u, struct vb_txq *txq)
         if (is_full(errno))
             return;
         u->port.stats.tx_errors++;
+    } else {
+        record(u, txq, txq->taken, txq->taken + 1, true);
     }
     txq->taken++;
 }
@@ -220,9 +213,7 @@ static void send_one(struct udp *u, struct vb_txq *txq)
 void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
 {
     struct udp *u = (struct udp *)port;
-    if (u->drop_ppm) {
-        judge(u, txq);
-    } else if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
+    if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
         send_one(u, txq);
         return;
     }
@@ -233,6 +224,4 @@ void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
             return;
         txq->taken = next;
     }
-    // What comes next are other frames, at whatever place in the queue.
-    u->tx.judged = 0;
 }

@@ -258,8 +258,10 @@ static void linger(struct pingpong *p)
 static void open_all(struct pingpong *p)
 {
     char why[VB_ERROR_TEXT] = "";
+    char rules[64];
+    snprintf(rules, sizeof rules, "drop=%uppm;seed=7", p->o.drop_ppm);
     struct vb_nic_opts opts = {
-        .address = p->o.local, .error_text = why, .drop_ppm = p->o.drop_ppm, .fault_seed = 7};
+        .address = p->o.local, .error_text = why, .faults = p->o.drop_ppm ? rules : "off"};
     size_t room = p->o.size ? p->o.size : 1;
     struct vb_pd *pd;
 
@@ -272,7 +274,7 @@ static void open_all(struct pingpong *p)
     p->out = p->in + room;
     p->expect = p->out + room;
     if (vb_pd_alloc(p->nic, &pd) || vb_mr_reg(pd, p->in, 2 * room, VB_RIGHT_LOCAL_WRITE, &p->mr) ||
-        vb_cq_create(p->nic, p->o.rx_depth + 2, &p->cq) ||
+        vb_cq_create(p->nic, &(struct vb_cq_opts){.entries = p->o.rx_depth + 2}, &p->cq) ||
         vb_qp_create(
             pd,
             &(struct vb_qp_opts){

@@ -28,11 +28,10 @@ struct vb_nic *pair_open_host(unsigned host, uint32_t drop_ppm)
     char text[16], why[VB_ERROR_TEXT] = "";
     struct vb_nic *nic = NULL;
     pair_address(host, text);
-    const struct vb_nic_opts opts = {.address = text,
-                                     .seed = host + 1,
-                                     .drop_ppm = drop_ppm,
-                                     .fault_seed = host + 3,
-                                     .error_text = why};
+    char rules[64];
+    snprintf(rules, sizeof rules, "drop=%uppm;seed=%u", drop_ppm, host + 3);
+    const struct vb_nic_opts opts = {
+        .address = text, .seed = host + 1, .faults = drop_ppm ? rules : "off", .error_text = why};
     if (vb_nic_open(&opts, &nic) != 0)
         fail_msg("%s", why);
     return nic;
@@ -58,7 +57,7 @@ static void open_end(struct pair_end *e, unsigned host, uint32_t drop_ppm)
     e->memory = calloc(1, PAIR_MEMORY);
     assert_non_null(e->memory);
     assert_int_equal(vb_pd_alloc(e->nic, &e->pd), 0);
-    assert_int_equal(vb_cq_create(e->nic, 256, &e->cq), 0);
+    assert_int_equal(vb_cq_create(e->nic, &(struct vb_cq_opts){.entries = 256}, &e->cq), 0);
     assert_int_equal(vb_mr_reg(e->pd, e->memory, PAIR_MEMORY, PAIR_RIGHTS, &e->mr), 0);
     e->qp = pair_make_qp(e);
 }

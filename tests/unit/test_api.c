@@ -126,7 +126,7 @@ static void test_regions_that_may_not_be(void **state)
     struct pair_end *e = &p.end[0];
     struct vb_mr *mr = NULL;
     assert_int_equal(vb_mr_reg(e->pd, e->memory, 10, VB_RIGHT_REMOTE_WRITE, &mr), -EINVAL);
-    assert_int_equal(vb_mr_reg(e->pd, e->memory, 10, 1 << 3, &mr), -EINVAL);
+    assert_int_equal(vb_mr_reg(e->pd, e->memory, 10, VB_RIGHT_ALL + 1, &mr), -EINVAL);
     assert_int_equal(vb_mr_reg(e->pd, e->memory, SIZE_MAX, 0, &mr), -EINVAL);
     assert_null(mr);
     assert_int_equal(vb_mr_reg(e->pd, e->memory, 10, 0, &mr), 0);
@@ -156,8 +156,9 @@ static void test_queues_that_may_not_be(void **state)
         assert_int_equal(vb_qp_create(p.end[0].pd, &bad[i], &qp), -EINVAL);
         assert_null(qp);
     }
-    assert_int_equal(vb_cq_create(p.end[0].nic, 0, &cq), -EINVAL);
-    assert_int_equal(vb_cq_create(p.end[0].nic, UINT32_MAX, &cq), -EINVAL);
+    assert_int_equal(vb_cq_create(p.end[0].nic, &(struct vb_cq_opts){.entries = 0}, &cq), -EINVAL);
+    assert_int_equal(vb_cq_create(p.end[0].nic, &(struct vb_cq_opts){.entries = UINT32_MAX}, &cq),
+                     -EINVAL);
     assert_null(cq);
     pair_close(&p);
 }
@@ -183,7 +184,7 @@ static void test_peers_that_may_not_be(void **state)
     bad[7].rnr_timer = 32;
     bad[8].reads = 17;
     bad[9].rights = VB_RIGHT_LOCAL_WRITE;
-    bad[10].rights = 1 << 5;
+    bad[10].rights = VB_RIGHT_BIND;
     memset(bad[11].gid, 0x20, 16); // IPv6 from an IPv4 NIC
     for (size_t i = 0; i < 12; i++) {
         assert_int_equal(vb_qp_connect(qp, &bad[i]), -EINVAL);
@@ -390,7 +391,7 @@ static void *work(void *arg)
 static void start(struct pair *p, struct worker *w, uint32_t i)
 {
     struct pair_end here = p->end[0], there = p->end[1];
-    assert_int_equal(vb_cq_create(here.nic, 64, &here.cq), 0);
+    assert_int_equal(vb_cq_create(here.nic, &(struct vb_cq_opts){.entries = 64}, &here.cq), 0);
     here.qp = pair_make_qp(&here);
     there.qp = pair_make_qp(&there);
     struct vb_qp_peer to = pair_peer_of(&there, 0), from = pair_peer_of(&here, 0);

@@ -30,6 +30,7 @@ static void init(struct fixture *x, uint64_t start)
                             .ring = calloc(ENTRIES, VB_CQE_BYTES), // exact, for the sanitizer
                             .dbrec = x->dbrec,
                             .produced = start,
+                            .published = start,
                             .consumed = start};
     memset(x->cq.ring, 0xff, ENTRIES * VB_CQE_BYTES);
     x->dbrec[VB_DBREC_CQ_CI] = htobe32((uint32_t)start & 0xffffff);
@@ -59,7 +60,9 @@ static const struct vb_cqe *entry(const struct fixture *x, uint64_t i)
 static bool write_one(struct fixture *x, uint64_t counter)
 {
     const struct vb_completion c = {.qpn = 5, .counter = counter, .opcode = VB_CQE_REQ};
-    return vb_cqc_write(&x->cq, &c);
+    bool written = vb_cqc_write(&x->cq, &c);
+    vb_cqc_publish(&x->cq);
+    return written;
 }
 
 static void consume(struct fixture *x, uint64_t consumer)
@@ -76,6 +79,7 @@ static void test_success_entry(void **state)
                                     .opcode = VB_CQE_REQ,
                                     .wqe_opcode = VB_WQE_READ};
     assert_true(vb_cqc_write(&x->cq, &c));
+    vb_cqc_publish(&x->cq);
     const struct vb_cqe *e = entry(x, 0);
     assert_int_equal(e->op_own, VB_CQE_REQ << 4);
     assert_int_equal(be32toh(e->sop_drop_qpn), (uint32_t)VB_WQE_READ << 24 | 0xabcdef);
@@ -95,10 +99,30 @@ static void test_error_entry(void **state)
                                     .syndrome = VB_SYN_LOCAL_LENGTH,
                                     .vendor = 0x77};
     assert_true(vb_cqc_write(&x->cq, &c));
+    vb_cqc_publish(&x->cq);
     const struct vb_cqe *e = entry(x, 0);
     assert_int_equal(e->op_own >> 4, VB_CQE_RESP_ERR);
     assert_int_equal(e->syndrome, VB_SYN_LOCAL_LENGTH);
     assert_int_equal(e->vendor_syndrome, 0x77);
+}
+
+// Until it is published, an entry looks like one of the lap before.
+static void test_entries_are_held_back(void **state)
+{
+    struct fixture *x = *state;
+    const struct vb_completion c = {.qpn = 7, .opcode = VB_CQE_REQ};
+    for (unsigned lap = 0; lap < 3; lap++)
+        for (unsigned i = 0; i < x->cq.entries; i++) {
+            uint8_t *slot = x->cq.ring + i * VB_CQE_BYTES;
+            uint8_t *op_own = slot + offsetof(struct vb_cqe, op_own);
+            assert_true(vb_cqc_write(&x->cq, &c));
+            assert_int_equal(*op_own & 1, !(lap & 1));
+            vb_cqc_publish(&x->cq);
+            assert_int_equal(*op_own & 1, lap & 1);
+            vb_cqc_publish(&x->cq); // once only
+            assert_int_equal(*op_own & 1, lap & 1);
+            x->dbrec[VB_DBREC_CQ_CI] = htobe32((uint32_t)x->cq.produced);
+        }
 }
 
 static void test_owner_flips_each_lap(void **state)
@@ -234,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_success_entry),
         CASE(test_error_entry),
+        CASE(test_entries_are_held_back),
         CASE(test_owner_flips_each_lap),
         CASE(test_full_queue_is_not_overwritten),
         CASE(test_room_comes_back_as_it_is_consumed),

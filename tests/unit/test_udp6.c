@@ -91,7 +91,7 @@ static void test_link_local_addresses_have_a_scope(void **state)
 static void test_frames_without_checksum_are_taken(void **state)
 {
     (void)state;
-    struct vb_port *port = udp_kit_open(AF_INET6, 1, 0);
+    struct vb_port *port = udp_kit_open(AF_INET6, 1);
     struct udp_forger f = udp_kit_make_forger(port);
     struct vb_rx_frame *frames = calloc(VB_PORT_RX_BATCH, sizeof *frames);
     int on = 1;
@@ -109,7 +109,7 @@ static void test_frames_without_checksum_are_taken(void **state)
 static void test_nothing_is_solved(void **state)
 {
     (void)state;
-    struct vb_port *port = udp_kit_open(AF_INET6, 1, 0);
+    struct vb_port *port = udp_kit_open(AF_INET6, 1);
     struct udp_forger f = udp_kit_make_forger(port);
     struct vb_rx_frame *frames = calloc(VB_PORT_RX_BATCH, sizeof *frames);
     static const uint8_t v4[4] = {127, 0, 0, 1};
@@ -140,7 +140,7 @@ static void test_families_do_not_mix(void **state)
     (void)state;
     char text[INET6_ADDRSTRLEN], mapped[INET6_ADDRSTRLEN + 8];
     snprintf(mapped, sizeof mapped, "::ffff:%s", udp_kit_address(AF_INET, 1, text));
-    struct vb_port *v6 = udp_kit_open(AF_INET6, 0, 0), *v4 = udp_kit_open_at(mapped);
+    struct vb_port *v6 = udp_kit_open(AF_INET6, 0), *v4 = udp_kit_open_at(mapped);
     struct vb_rx_frame *frames = calloc(VB_PORT_RX_BATCH, sizeof *frames);
     struct vb_txq *q = udp_kit_make_queue();
     struct vb_path path;
@@ -174,7 +174,7 @@ static void assert_refused(const char *address, int error, const char *words)
 static void test_errors_speak(void **state)
 {
     (void)state;
-    struct vb_port *port = udp_kit_open(AF_INET6, 0, 0);
+    struct vb_port *port = udp_kit_open(AF_INET6, 0);
     assert_refused("::1", -EADDRINUSE, "give this one another address of this machine");
     assert_refused("2001:db8::1", -EADDRNOTAVAIL, "2001:db8::1 is not an address of this machine");
     assert_refused("fe80::bad%lo", -EADDRNOTAVAIL, "is not an address of this machine");
@@ -198,7 +198,7 @@ static void test_errors_speak(void **state)
     longest[sizeof longest - 1] = '\0';
     assert_refused(longest, -EINVAL, "is not an IP address; one looks like 127.0.0.1 or fd00::1");
     port->ops->close(port);
-    port = udp_kit_open(AF_INET6, 0, 0); // free again
+    port = udp_kit_open(AF_INET6, 0); // free again
     port->ops->close(port);
 }
 

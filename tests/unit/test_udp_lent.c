@@ -123,13 +123,13 @@ struct rig {
 
 static void open_rig(struct rig *r, int family)
 {
-    *r = (struct rig){.from = udp_kit_open(family, 0, 0),
+    *r = (struct rig){.from = udp_kit_open(family, 0),
                       .q = udp_kit_make_queue(),
                       .frames = calloc(VB_PORT_RX_BATCH, sizeof *r->frames)};
     assert_non_null(r->frames);
     memset(&sys, 0, sizeof sys);
     for (unsigned i = 0; i < 2; i++) {
-        r->to[i] = udp_kit_open(family, 1 + i, 0);
+        r->to[i] = udp_kit_open(family, 1 + i);
         vb_path_init(&r->path[i], &r->from->local, &r->to[i]->local, r->from->src_port);
         sys.path[i] = &r->path[i];
     }

@@ -112,26 +112,20 @@ const char *udp_kit_address(int family, unsigned host, char text[INET6_ADDRSTRLE
     return text;
 }
 
-static struct vb_port *open_with(const char *address, uint32_t drop_ppm)
+struct vb_port *udp_kit_open_at(const char *address)
 {
     char why[VB_ERROR_TEXT] = "";
-    struct vb_udp_opts opts = {
-        .address = address, .drop_ppm = drop_ppm, .fault_seed = 7, .error_text = why};
+    struct vb_udp_opts opts = {.address = address, .error_text = why};
     struct vb_port *port = NULL;
     if (vb_udp_open(&opts, &port) < 0)
         fail_msg("%s", why);
     return port;
 }
 
-struct vb_port *udp_kit_open_at(const char *address)
-{
-    return open_with(address, 0);
-}
-
-struct vb_port *udp_kit_open(int family, unsigned host, uint32_t drop_ppm)
+struct vb_port *udp_kit_open(int family, unsigned host)
 {
     char text[INET6_ADDRSTRLEN];
-    return open_with(udp_kit_address(family, host, text), drop_ppm);
+    return udp_kit_open_at(udp_kit_address(family, host, text));
 }
 
 // ---- frames

@@ -38,7 +38,7 @@ void udp_kit_set_mtu(int mtu_bytes);
 // IPv4: addresses of this process alone, so that tests can run beside each other.
 const char *udp_kit_address(int family, unsigned host, char text[INET6_ADDRSTRLEN]);
 struct vb_port *udp_kit_open_at(const char *address);
-struct vb_port *udp_kit_open(int family, unsigned host, uint32_t drop_ppm);
+struct vb_port *udp_kit_open(int family, unsigned host);
 
 struct vb_txq *udp_kit_make_queue(void);
 void udp_kit_free_queue(struct vb_txq *q);

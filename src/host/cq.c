@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queues and the channels that tell of them.
+#include "host/host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+// ---- channels
+
+int vb_channel_create(struct vb_nic *nic, struct vb_channel **out)
+{
+    struct vb_channel *channel = calloc(1, sizeof *channel);
+    if (!channel)
+        return -ENOMEM;
+    channel->nic = nic;
+    channel->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
+    if (channel->fd < 0) {
+        int err = -errno;
+        free(channel);
+        return err;
+    }
+    vb_fifo_init(&channel->due);
+    vb_host_lock(nic);
+    vb_fifo_push(&nic->channels, &channel->link);
+    vb_host_unlock(nic);
+    *out = channel;
+    return 0;
+}
+
+int vb_channel_destroy(struct vb_channel *channel)
+{
+    struct vb_nic *nic = channel->nic;
+    vb_host_lock(nic);
+    int err = channel->users ? -EBUSY : 0;
+    if (!err)
+        vb_link_remove(&channel->link);
+    vb_host_unlock(nic);
+    if (err)
+        return err;
+    close(channel->fd);
+    free(channel);
+    return 0;
+}
+
+int vb_channel_fd(const struct vb_channel *channel)
+{
+    return channel->fd;
+}
+
+int vb_channel_take(struct vb_channel *channel, struct vb_cq **out)
+{
+    struct vb_nic *nic = channel->nic;
+    int err = -EAGAIN;
+
+    pthread_mutex_lock(&nic->event_lock);
+    struct vb_link *link = vb_fifo_first(&channel->due);
+    if (link) {
+        uint64_t one;
+        vb_link_remove(link);
+        *out = VB_CONTAINER_OF(link, struct vb_cq, due);
+        (void)!read(channel->fd, &one, sizeof one); // keeps the descriptor in step
+        err = 0;
+    }
+    pthread_mutex_unlock(&nic->event_lock);
+    return err;
+}
+
+// ---- completion queues
+
+static struct vb_driver_srq *find_srq(void *ctx, uint32_t srqn)
+{
+    const struct vb_nic *nic = ctx;
+    struct vb_srq *srq = srqn <= nic->srq_room ? nic->srq_by_number[srqn - 1] : NULL;
+    return srq ? &srq->driver : NULL;
+}
+
+static int enter(struct vb_cq *cq, const struct vb_cqc_attr *attr)
+{
+    struct vb_nic *nic = cq->nic;
+    int err = vb_dev_cq_create(nic->dev, attr, &cq->cqn);
+    if (err)
+        return err;
+    err = vb_host_enlist(&nic->cq_by_number, &nic->cq_room, cq->cqn, cq);
+    if (err) {
+        vb_dev_cq_destroy(nic->dev, cq->cqn);
+        return err;
+    }
+    vb_fifo_push(&nic->cqs, &cq->link);
+    if (cq->channel)
+        cq->channel->users++;
+    return 0;
+}
+
+int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq **out)
+{
+    if (opts->channel && opts->channel->nic != nic)
+        return -EINVAL;
+    struct vb_cq *cq = calloc(1, sizeof *cq);
+    if (!cq)
+        return -ENOMEM;
+    cq->nic = nic;
+    cq->lane = &nic->lane[0];
+    cq->channel = opts->channel;
+    int err = vb_driver_cq_init(&cq->driver, opts->entries, 0);
+    if (!err) {
+        const struct vb_cqc_attr attr = {
+            .ring = cq->driver.ring, .entries = cq->driver.entries, .dbrec = cq->driver.dbrec};
+        cq->driver.find_srq = find_srq;
+        vb_host_lock(nic);
+        err = enter(cq, &attr);
+        vb_host_unlock(nic);
+    }
+    if (err) {
+        vb_driver_cq_fini(&cq->driver);
+        free(cq);
+        return err;
+    }
+    *out = cq;
+    return 0;
+}
+
+// Events of it that nobody took are taken back.
+static void forget_events(struct vb_cq *cq)
+{
+    uint64_t one;
+
+    pthread_mutex_lock(&cq->nic->event_lock);
+    if (cq->channel && vb_link_queued(&cq->due)) {
+        vb_link_remove(&cq->due);
+        (void)!read(cq->channel->fd, &one, sizeof one);
+    }
+    pthread_mutex_unlock(&cq->nic->event_lock);
+}
+
+int vb_cq_destroy(struct vb_cq *cq)
+{
+    struct vb_nic *nic = cq->nic;
+    vb_host_lock(nic);
+    int err = vb_dev_cq_destroy(nic->dev, cq->cqn);
+    if (!err) {
+        nic->cq_by_number[cq->cqn - 1] = NULL;
+        vb_link_remove(&cq->link);
+        forget_events(cq);
+        if (cq->channel)
+            cq->channel->users--;
+    }
+    vb_host_unlock(nic);
+    if (!err) {
+        vb_driver_cq_fini(&cq->driver);
+        free(cq);
+    }
+    return err;
+}
+
+// What came since the last poll counts, so the device looks at once.
+int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
+{
+    if (!cq->channel)
+        return -EINVAL;
+    pthread_mutex_lock(&cq->lane->lock);
+    vb_driver_cq_arm(&cq->driver, solicited_only);
+    vb_dev_cq_armed(cq->nic->dev, cq->cqn);
+    vb_host_collect(cq->lane);
+    pthread_mutex_unlock(&cq->lane->lock);
+    return 0;
+}
+
+int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
+{
+    struct vb_driver_cq bigger;
+
+    vb_host_lock(cq->nic);
+    int err = vb_driver_cq_init(&bigger, entries, cq->driver.ci);
+    if (!err) {
+        err = vb_driver_cq_move(&cq->driver, &bigger);
+        if (!err)
+            err = vb_dev_cq_resize(cq->nic->dev, cq->cqn, bigger.ring, bigger.entries);
+        if (!err)
+            vb_driver_cq_adopt(&cq->driver, &bigger);
+        vb_driver_cq_fini(&bigger);
+    }
+    vb_host_unlock(cq->nic);
+    return err;
+}
+
+static struct vb_driver_qp *find_qp(void *ctx, uint32_t qpn)
+{
+    struct vb_nic *nic = ctx;
+    struct vb_qp *qp = nic->qp_by_index[qpn & (VB_DOORBELL_QPS - 1)];
+    return qp && qp->driver.qpn == qpn ? &qp->driver : NULL;
+}
+
+int vb_poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
+{
+    struct vb_lane *lane = cq->lane;
+    int taken = vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n);
+
+    if (taken > 0)
+        return taken;
+    if (atomic_load_explicit(&cq->nic->waiting, memory_order_relaxed) ||
+        pthread_mutex_trylock(&lane->lock) != 0)
+        return 0; // another thread is running the NIC, or wants to
+    vb_lane_run(lane);
+    pthread_mutex_unlock(&lane->lock);
+    return vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n);
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events: the device's, handed to completion channels and to the application.
+#include "host/host.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static void count_up(int fd)
+{
+    (void)!write(fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static void tell_channel(struct vb_nic *nic, uint32_t cqn)
+{
+    struct vb_cq *cq = cqn <= nic->cq_room ? nic->cq_by_number[cqn - 1] : NULL;
+
+    if (!cq || !cq->channel)
+        return;
+    pthread_mutex_lock(&nic->event_lock);
+    if (!vb_link_queued(&cq->due)) {
+        vb_fifo_push(&cq->channel->due, &cq->due);
+        count_up(cq->channel->fd);
+    }
+    pthread_mutex_unlock(&nic->event_lock);
+}
+
+static void tell_application(struct vb_nic *nic, enum vb_nic_event_kind kind, uint32_t number)
+{
+    pthread_mutex_lock(&nic->event_lock);
+    if (nic->event_count < VB_HOST_EVENTS) {
+        uint32_t at = (nic->event_head + nic->event_count++) % VB_HOST_EVENTS;
+        nic->event[at] = (struct vb_nic_event){kind, number};
+        count_up(nic->event_fd);
+    }
+    pthread_mutex_unlock(&nic->event_lock);
+}
+
+void vb_host_collect(struct vb_lane *lane)
+{
+    static const enum vb_nic_event_kind kinds[VB_EVENT_COUNT] = {
+        [VB_EVENT_QP_FATAL] = VB_NIC_EVENT_QP_FATAL,
+        [VB_EVENT_QP_REQ_ERR] = VB_NIC_EVENT_QP_REQUEST,
+        [VB_EVENT_QP_ACCESS_ERR] = VB_NIC_EVENT_QP_ACCESS,
+        [VB_EVENT_COMM_EST] = VB_NIC_EVENT_QP_ESTABLISHED,
+        [VB_EVENT_SQ_DRAINED] = VB_NIC_EVENT_QP_DRAINED,
+        [VB_EVENT_QP_LAST_WQE] = VB_NIC_EVENT_QP_LAST_RECV,
+        [VB_EVENT_CQ_ERR] = VB_NIC_EVENT_CQ_OVERRUN,
+        [VB_EVENT_SRQ_LIMIT] = VB_NIC_EVENT_SRQ_LIMIT,
+    };
+    struct vb_event e;
+
+    while (vb_pu_take_event(lane->pu, &e)) {
+        if (e.kind == VB_EVENT_CQ_COMPLETION)
+            tell_channel(lane->nic, e.number);
+        else
+            tell_application(lane->nic, kinds[e.kind], e.number);
+    }
+}
+
+int vb_nic_event_fd(const struct vb_nic *nic)
+{
+    return nic->event_fd;
+}
+
+int vb_nic_take_event(struct vb_nic *nic, struct vb_nic_event *event)
+{
+    int err = -EAGAIN;
+    uint64_t all;
+
+    pthread_mutex_lock(&nic->event_lock);
+    if (nic->event_count > 0) {
+        *event = nic->event[nic->event_head];
+        nic->event_head = (nic->event_head + 1) % VB_HOST_EVENTS;
+        if (--nic->event_count == 0)
+            (void)!read(nic->event_fd, &all, sizeof all);
+        err = 0;
+    }
+    pthread_mutex_unlock(&nic->event_lock);
+    return err;
+}
+
+const char *vb_nic_event_text(enum vb_nic_event_kind kind)
+{
+    static const char *const text[] = {
+        [VB_NIC_EVENT_QP_FATAL] = "a queue pair failed",
+        [VB_NIC_EVENT_QP_REQUEST] = "a peer's request was malformed",
+        [VB_NIC_EVENT_QP_ACCESS] = "a peer's request had no right to what it asked for",
+        [VB_NIC_EVENT_QP_ESTABLISHED] = "the first packet of a connection came",
+        [VB_NIC_EVENT_QP_DRAINED] = "a send queue has drained",
+        [VB_NIC_EVENT_QP_LAST_RECV] = "a failed queue pair will take no more shared receives",
+        [VB_NIC_EVENT_CQ_OVERRUN] = "a completion queue has overrun",
+        [VB_NIC_EVENT_SRQ_LIMIT] = "a shared receive queue runs low",
+    };
+    return (unsigned)kind < sizeof text / sizeof text[0] ? text[kind] : "unknown event";
+}

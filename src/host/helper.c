@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The helper: a thread that runs the NIC while nobody polls it, so that a program that spins on
+// memory, sleeps or computes is still served.
+//
+// It is in one of two moods. While the application runs the lanes often enough by itself, the
+// helper only looks in now and then. Otherwise it sleeps in the kernel on the ports' descriptors,
+// and whoever posts wakes it. So a busy poller is not disturbed by a second thread that every
+// packet wakes, and an idle process uses no CPU.
+#include "host/host.h"
+
+#include "port/clock.h"
+#include "port/faulty.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LOOK_MIN_NS = 50 * 1000,
+    LOOK_MAX_NS = 1000 * 1000,
+    FULL_NS = 1000 * 1000,
+    GAP_NS = 10 * 1000, // entries of a poller that needs no help are not further apart
+};
+
+// How a lane was doing when the helper last looked.
+struct look {
+    uint64_t entries[VB_HOST_LANES];
+    uint64_t at_ns;
+};
+
+static void look_around(struct vb_nic *nic, struct look *look)
+{
+    for (uint32_t i = 0; i < nic->lanes; i++)
+        look->entries[i] = atomic_load_explicit(&nic->lane[i].entries, memory_order_relaxed);
+    look->at_ns = vb_clock_ns();
+}
+
+// Whether the application has run every lane often enough since the last look.
+static bool is_polled(struct vb_nic *nic, struct look *look)
+{
+    struct look now;
+    bool polled = true;
+
+    look_around(nic, &now);
+    uint64_t due = (now.at_ns - look->at_ns) / GAP_NS + 1;
+    for (uint32_t i = 0; i < nic->lanes; i++)
+        polled = polled && now.entries[i] - look->entries[i] >= due;
+    *look = now;
+    return polled;
+}
+
+// Runs all lanes that are free until there is nothing to do. Its own entries do not count as the
+// application's.
+static void serve(struct vb_nic *nic)
+{
+    uint32_t steps;
+
+    do {
+        steps = 0;
+        for (uint32_t i = 0; i < nic->lanes; i++) {
+            struct vb_lane *lane = &nic->lane[i];
+            if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
+                pthread_mutex_trylock(&lane->lock) != 0)
+                continue;
+            steps += vb_lane_run(lane);
+            uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
+            atomic_store_explicit(&lane->entries, entries - 1, memory_order_relaxed);
+            pthread_mutex_unlock(&lane->lock);
+        }
+    } while (steps > 0 && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed));
+}
+
+// Prepares a lane for sleep. False: it has something to do. *deadline_ns becomes its next timer.
+static bool prepare(struct vb_lane *lane, struct pollfd *fd, uint64_t *deadline_ns)
+{
+    const struct vb_txq *txq = vb_pu_txq(lane->pu);
+
+    pthread_mutex_lock(&lane->lock);
+    int ready = lane->port->ops->sleep(lane->port);
+    uint64_t timer = vb_pu_deadline(lane->pu);
+    if (lane->nic->faulty && lane->port == lane->nic->faulty) {
+        uint64_t held = vb_faulty_deadline(lane->port);
+        timer = held < timer ? held : timer;
+    }
+    if (txq->taken < txq->count && timer > vb_clock_ns() + FULL_NS)
+        timer = vb_clock_ns() + FULL_NS; // not every port tells when it has room again
+    bool rung = vb_doorbells_pending(vb_dev_doorbells(lane->nic->dev));
+    pthread_mutex_unlock(&lane->lock);
+    if (timer < *deadline_ns)
+        *deadline_ns = timer;
+    *fd = (struct pollfd){.fd = ready, .events = POLLIN};
+    return ready >= 0 && !rung;
+}
+
+static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint64_t deadline_ns)
+{
+    struct timespec left = {0}, *timeout = NULL;
+    uint64_t now = vb_clock_ns(), drained;
+
+    if (deadline_ns != UINT64_MAX) {
+        uint64_t ns = deadline_ns > now ? deadline_ns - now : 0;
+        left = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+        timeout = &left;
+    }
+    ppoll(fds, nic->lanes + 1, timeout, NULL);
+    (void)!read(nic->helper.wake_fd, &drained, sizeof drained);
+}
+
+// Sleeps until a frame, a doorbell or a timer, unless there is something to do already.
+static void doze(struct vb_nic *nic)
+{
+    struct pollfd fds[VB_HOST_LANES + 1];
+    uint64_t deadline_ns = UINT64_MAX;
+    bool idle = true;
+
+    // Asleep before the last look at the doorbells: who rings then, wakes.
+    atomic_store_explicit(&nic->helper.asleep, true, memory_order_seq_cst);
+    for (uint32_t i = 0; i < nic->lanes; i++)
+        idle = prepare(&nic->lane[i], &fds[i], &deadline_ns) && idle;
+    fds[nic->lanes] = (struct pollfd){.fd = nic->helper.wake_fd, .events = POLLIN};
+    if (idle && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed))
+        wait_for(nic, fds, deadline_ns);
+    atomic_store_explicit(&nic->helper.asleep, false, memory_order_relaxed);
+}
+
+static void rest(uint64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
+static void *run(void *arg)
+{
+    struct vb_nic *nic = arg;
+    uint64_t pause_ns = LOOK_MIN_NS;
+    struct look look;
+
+    look_around(nic, &look);
+    while (!atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed)) {
+        if (is_polled(nic, &look)) {
+            rest(pause_ns);
+            pause_ns = pause_ns * 2 < LOOK_MAX_NS ? pause_ns * 2 : LOOK_MAX_NS;
+            continue;
+        }
+        pause_ns = LOOK_MIN_NS;
+        serve(nic);
+        doze(nic);
+    }
+    return NULL;
+}
+
+void vb_helper_wake(struct vb_nic *nic)
+{
+    (void)!write(nic->helper.wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+// The application's signals are the application's: the helper blocks all.
+int vb_helper_start(struct vb_nic *nic)
+{
+    struct vb_helper *h = &nic->helper;
+    sigset_t all, before;
+
+    h->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (h->wake_fd < 0)
+        return -errno;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&h->thread, NULL, run, nic);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err) {
+        close(h->wake_fd);
+        return -err;
+    }
+    pthread_setname_np(h->thread, "verbena");
+    h->running = true;
+    return 0;
+}
+
+void vb_helper_stop(struct vb_nic *nic)
+{
+    struct vb_helper *h = &nic->helper;
+
+    if (!h->running)
+        return;
+    atomic_store(&h->stopping, true);
+    vb_helper_wake(nic);
+    pthread_join(h->thread, NULL);
+    close(h->wake_fd);
+    h->running = false;
+}

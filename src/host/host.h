@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NIC inside an application, from inside: its objects and who may touch them.
+//
+// A lane is a processing unit with its port. Whoever runs it holds its lock; threads that poll only
+// try it. Control calls hold the locks of all lanes (vb_host_lock), and so see a NIC at rest.
+#ifndef VB_HOST_HOST_H
+#define VB_HOST_HOST_H
+
+#include "base/fifo.h"
+#include "host/driver.h"
+#include "nic/dev.h"
+#include "port/port.h"
+#include "verbena/nic.h"
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+
+enum {
+    VB_HOST_LANES = 16,
+    VB_HOST_EVENTS = 1024, // asynchronous events kept for an application that does not ask
+};
+
+struct vb_lane {
+    alignas(64) pthread_mutex_t lock;
+    struct vb_nic *nic;
+    struct vb_pu *pu;
+    struct vb_port *port;
+    atomic_uint_fast64_t entries; // how often it was run, for the helper to see
+    struct vb_rx_frame frames[VB_PORT_RX_BATCH];
+};
+
+// Runs the lanes that nobody polls (helper.c).
+struct vb_helper {
+    bool running;
+    pthread_t thread;
+    int wake_fd;          // eventfd
+    atomic_bool asleep;   // it must be woken for doorbells
+    atomic_bool stopping; // the NIC closes
+};
+
+struct vb_nic {
+    struct vb_dev *dev;
+    uint32_t lanes;
+    struct vb_lane *lane;
+    struct vb_port *faulty; // lane 0's port, if it makes faults on purpose
+    atomic_uint waiting;    // control calls that want the lanes; pollers step back
+    struct vb_fifo pds, mrs, mws, cqs, channels, srqs, qps;
+    uint32_t xrcds;
+    struct vb_qp *qp_by_index[VB_DOORBELL_QPS];
+    void **cq_by_number, **srq_by_number;
+    uint32_t cq_room, srq_room;
+    pthread_mutex_t event_lock;
+    struct vb_nic_event event[VB_HOST_EVENTS];
+    uint32_t event_head, event_count;
+    int event_fd;
+    struct vb_helper helper;
+};
+
+struct vb_pd {
+    struct vb_link link;
+    struct vb_nic *nic;
+    uint32_t pd;
+};
+
+struct vb_mr {
+    struct vb_link link;
+    struct vb_nic *nic;
+    uint32_t key;
+};
+
+struct vb_mw {
+    struct vb_link link;
+    struct vb_nic *nic;
+    uint32_t key; // as allocated; bindings change its lowest byte
+};
+
+struct vb_channel {
+    struct vb_link link;
+    struct vb_nic *nic;
+    int fd;
+    uint32_t users;
+    struct vb_fifo due; // completion queues with an event to tell
+};
+
+struct vb_cq {
+    struct vb_link link;
+    struct vb_link due; // in the channel's list
+    struct vb_nic *nic;
+    struct vb_lane *lane;
+    struct vb_channel *channel;
+    uint32_t cqn;
+    struct vb_driver_cq driver;
+};
+
+struct vb_srq {
+    struct vb_link link;
+    struct vb_nic *nic;
+    struct vb_cq *cq; // of an XRC queue
+    uint32_t srqn;
+    struct vb_driver_srq driver;
+};
+
+struct vb_qp {
+    struct vb_link link;
+    struct vb_nic *nic;
+    enum vb_service service;
+    struct vb_cq *send_cq, *recv_cq;
+    struct vb_driver_qp driver;
+};
+
+void vb_host_lock(struct vb_nic *nic);
+void vb_host_unlock(struct vb_nic *nic);
+
+// Runs a lane whose lock is held: what was posted leaves, what came is taken. Returns steps made.
+uint32_t vb_lane_run(struct vb_lane *lane);
+// What is owed to peers leaves. Needs all locks.
+void vb_host_drain(struct vb_nic *nic);
+
+// ---- event.c: hands the device's events to channels and to the application. Needs the lane's
+// lock.
+void vb_host_collect(struct vb_lane *lane);
+
+// ---- helper.c
+int vb_helper_start(struct vb_nic *nic);
+void vb_helper_stop(struct vb_nic *nic);
+void vb_helper_wake(struct vb_nic *nic);
+// Something was posted: somebody must run the NIC. Cheap while the helper is awake.
+static inline void vb_helper_notice(struct vb_nic *nic)
+{
+    if (atomic_load_explicit(&nic->helper.asleep, memory_order_seq_cst))
+        vb_helper_wake(nic);
+}
+
+uint32_t vb_host_access(uint32_t rights); // enum vb_rights to enum vb_access
+// Enters an object into an array by its number (from 1 on), which grows. -ENOMEM.
+int vb_host_enlist(void ***array, uint32_t *room, uint32_t number, void *object);
+
+#endif

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening the port that a NIC asks for: udp, shm, or both (auto), with faults around it.
+#include "host/open.h"
+
+#include "port/auto.h"
+#include "port/clock.h"
+#include "port/faulty.h"
+#include "port/shm.h"
+#include "port/udp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int open_udp(const struct vb_nic_opts *o, const char *address, struct vb_port **port)
+{
+    return vb_udp_open(&(struct vb_udp_opts){.address = address, .error_text = o->error_text},
+                       port);
+}
+
+static int open_shm(const struct vb_nic_opts *o, const char *address, struct vb_port **port)
+{
+    return vb_shm_open(&(struct vb_shm_opts){.address = address, .error_text = o->error_text},
+                       port);
+}
+
+static int open_auto(const struct vb_nic_opts *o, const char *address, struct vb_port **port)
+{
+    struct vb_auto_opts both = {.error_text = o->error_text};
+    int err = open_udp(o, address, &both.udp);
+    if (err)
+        return err;
+    // Without a place to meet there is still the network.
+    if (open_shm(o, address, &both.shm) != 0) {
+        *port = both.udp;
+        return 0;
+    }
+    err = vb_auto_open(&both, port);
+    if (err) {
+        both.shm->ops->close(both.shm);
+        both.udp->ops->close(both.udp);
+    }
+    return err;
+}
+
+static const char *or_environment(const char *given, const char *name, const char *fallback)
+{
+    const char *value = given ? given : getenv(name);
+    return value && *value ? value : fallback;
+}
+
+static int open_named(const struct vb_nic_opts *o, struct vb_port **port)
+{
+    static const struct {
+        const char *name;
+        int (*open)(const struct vb_nic_opts *, const char *, struct vb_port **);
+    } ports[] = {{"udp", open_udp}, {"shm", open_shm}, {"auto", open_auto}};
+    const char *name = or_environment(o->port, "VERBENA_PORT", "udp");
+    const char *address = o->address ? o->address : "127.0.0.1";
+
+    for (size_t i = 0; i < sizeof ports / sizeof ports[0]; i++)
+        if (strcmp(ports[i].name, name) == 0)
+            return ports[i].open(o, address, port);
+    if (o->error_text)
+        snprintf(o->error_text, VB_ERROR_TEXT, "no port '%.40s': there are udp, shm and auto",
+                 name);
+    return -EINVAL;
+}
+
+static uint64_t clock_ns(void *ctx)
+{
+    (void)ctx;
+    return vb_clock_ns();
+}
+
+struct vb_port *vb_host_wrap_port(struct vb_port *inner, struct vb_faults *faults)
+{
+    return vb_faulty_wrap(inner, faults, clock_ns, NULL);
+}
+
+int vb_host_open_port(const struct vb_nic_opts *o, struct vb_port **port, struct vb_port **faulty)
+{
+    struct vb_faults *faults = NULL;
+    int err =
+        vb_faults_parse(or_environment(o->faults, "VERBENA_FAULTS", "off"), &faults, o->error_text);
+    if (err)
+        return err;
+    err = open_named(o, port);
+    *faulty = NULL;
+    if (!err && vb_faults_rules(faults) > 0) {
+        *faulty = vb_host_wrap_port(*port, faults);
+        if (*faulty) {
+            *port = *faulty;
+            return 0;
+        }
+        (*port)->ops->close(*port);
+        err = -ENOMEM;
+    }
+    vb_faults_free(faults);
+    return err;
+}

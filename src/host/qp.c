@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs: create, connect, post.
+#include "host/host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum vb_qp_type type_of(enum vb_service service)
+{
+    static const enum vb_qp_type types[] = {
+        [VB_SERVICE_RC] = VB_QPT_RC,
+        [VB_SERVICE_UC] = VB_QPT_UC,
+        [VB_SERVICE_UD] = VB_QPT_UD,
+        [VB_SERVICE_XRC_SEND] = VB_QPT_XRC_INI,
+        [VB_SERVICE_XRC_RECV] = VB_QPT_XRC_TGT,
+    };
+    return types[service];
+}
+
+static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct vb_qp *qp)
+{
+    struct vb_driver_qp *d = &qp->driver;
+    struct vb_nic *nic = pd->nic;
+    const struct vb_qpc_attr attr = {
+        .pd = pd->pd,
+        .type = type_of(o->service),
+        .srqn = o->srq ? o->srq->srqn : 0,
+        .xrcd = o->xrcd,
+        .send_cqn = o->send_cq->cqn,
+        .recv_cqn = o->recv_cq->cqn,
+        .sq_ring = d->sq.ring,
+        .sq_blocks = d->sq.blocks,
+        .rq_ring = d->rq.ring,
+        .rq_entries = d->rq.entries,
+        .rq_stride_bytes = d->rq.stride,
+        .dbrec = d->dbrec,
+    };
+    if (o->xrcd > nic->xrcds)
+        return -EINVAL;
+    int err = vb_dev_qp_create(nic->dev, &attr, &d->qpn);
+    if (err)
+        return err;
+    d->doorbells = vb_dev_doorbells(nic->dev);
+    nic->qp_by_index[d->qpn & (VB_DOORBELL_QPS - 1)] = qp;
+    vb_fifo_push(&nic->qps, &qp->link);
+    return 0;
+}
+
+static bool is_legal(const struct vb_pd *pd, const struct vb_qp_opts *o)
+{
+    if ((unsigned)o->service > VB_SERVICE_XRC_RECV || !o->send_cq || !o->recv_cq)
+        return false;
+    if (o->send_cq->nic != pd->nic || o->recv_cq->nic != pd->nic)
+        return false;
+    if (o->srq && (o->srq->nic != pd->nic || o->recv_depth || o->service >= VB_SERVICE_XRC_SEND))
+        return false;
+    return (o->service == VB_SERVICE_XRC_RECV) == (o->xrcd != 0);
+}
+
+int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **out)
+{
+    if (!is_legal(pd, opts))
+        return -EINVAL;
+    struct vb_qp *qp = calloc(1, sizeof *qp);
+    if (!qp)
+        return -ENOMEM;
+    qp->nic = pd->nic;
+    qp->service = opts->service;
+    qp->send_cq = opts->send_cq;
+    qp->recv_cq = opts->recv_cq;
+    int err = vb_driver_qp_init(&qp->driver, opts, 0, 0);
+    qp->driver.srq = opts->srq ? &opts->srq->driver : NULL;
+    if (!err) {
+        vb_host_lock(qp->nic);
+        err = create_context(pd, opts, qp);
+        vb_host_unlock(qp->nic);
+    }
+    if (err) {
+        vb_driver_qp_fini(&qp->driver);
+        free(qp);
+        return err;
+    }
+    *out = qp;
+    return 0;
+}
+
+int vb_qp_destroy(struct vb_qp *qp)
+{
+    struct vb_nic *nic = qp->nic;
+    vb_host_lock(nic);
+    vb_host_drain(nic);
+    int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
+    nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
+    vb_link_remove(&qp->link);
+    vb_host_unlock(nic);
+    vb_driver_qp_fini(&qp->driver);
+    free(qp);
+    return err;
+}
+
+uint32_t vb_qp_num(const struct vb_qp *qp)
+{
+    return qp->driver.qpn;
+}
+
+// ---- states
+
+static uint8_t or_default(uint8_t value, uint8_t fallback)
+{
+    return value ? value : fallback;
+}
+
+static struct vb_qpc_mods mods_of(const struct vb_nic *nic, const struct vb_qp_peer *p)
+{
+    const struct vb_port *port = nic->lane[0].port;
+    uint8_t reads = or_default(p->reads, VB_RD_ATOMIC_MAX);
+    struct vb_qpc_mods m = {
+        .access = vb_host_access(p->rights),
+        .qkey = p->qkey,
+        .dest_qpn = p->qpn,
+        .rq_psn = p->psn,
+        .sq_psn = p->our_psn,
+        .mtu_bytes = p->mtu ? p->mtu : 4096,
+        .max_rd_atomic = reads,
+        .max_dest_rd_atomic = reads,
+        .min_rnr_timer = or_default(p->rnr_timer, 12),
+        .timeout = or_default(p->timeout, 14),
+        .retry_cnt = or_default(p->retries, 7),
+        .rnr_retry = or_default(p->rnr_retries, VB_RETRY_INFINITE),
+        .local = port->local,
+        .src_port = port->src_port,
+    };
+    memcpy(m.remote.b, p->gid, 16);
+    return m;
+}
+
+static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state state)
+{
+    m->state = state;
+    return vb_dev_qp_modify(qp->nic->dev, qp->driver.qpn, m);
+}
+
+// Needs the lock. A refusal on the way goes back to RESET, so that the next attempt can work.
+static int walk_to_rts(struct vb_qp *qp, struct vb_qpc_mods *m)
+{
+    static const enum vb_qp_state way[] = {VB_QPS_INIT, VB_QPS_RTR, VB_QPS_RTS};
+
+    for (size_t i = 0; i < sizeof way / sizeof way[0]; i++) {
+        int err = modify(qp, m, way[i]);
+        if (err) {
+            modify(qp, m, VB_QPS_RESET);
+            return err;
+        }
+    }
+    return 0;
+}
+
+static void forget_former_life(struct vb_qp *qp, struct vb_qpc_mods *m)
+{
+    modify(qp, m, VB_QPS_RESET);
+    vb_driver_qp_reset(&qp->driver);
+    vb_driver_cq_clean(&qp->send_cq->driver, qp->driver.qpn);
+    vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn);
+}
+
+int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
+{
+    struct vb_nic *nic = qp->nic;
+    struct vb_qpc_mods m = mods_of(nic, peer);
+    const uint32_t remote = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC |
+                            VB_RIGHT_FLUSH_GLOBAL;
+    enum vb_qp_state state;
+
+    if (peer->rights & ~remote)
+        return -EINVAL;
+    vb_host_lock(nic);
+    int err = vb_dev_qp_state(nic->dev, qp->driver.qpn, &state);
+    if (!err && state == VB_QPS_ERR)
+        forget_former_life(qp, &m);
+    else if (!err && state != VB_QPS_RESET)
+        err = -EINVAL;
+    if (!err)
+        err = walk_to_rts(qp, &m);
+    vb_host_unlock(nic);
+    return err;
+}
+
+static int move(struct vb_qp *qp, enum vb_qp_state state)
+{
+    vb_host_lock(qp->nic);
+    int err = modify(qp, &(struct vb_qpc_mods){0}, state);
+    vb_host_collect(&qp->nic->lane[0]);
+    vb_host_unlock(qp->nic);
+    return err;
+}
+
+int vb_qp_fail(struct vb_qp *qp)
+{
+    return move(qp, VB_QPS_ERR);
+}
+
+int vb_qp_drain(struct vb_qp *qp)
+{
+    int err = move(qp, VB_QPS_SQD);
+    vb_helper_notice(qp->nic); // it tells when it is done
+    return err;
+}
+
+int vb_qp_resume(struct vb_qp *qp)
+{
+    enum vb_qp_state state;
+
+    vb_host_lock(qp->nic);
+    int err = vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
+    if (!err)
+        err = state == VB_QPS_SQD || state == VB_QPS_SQE
+                  ? modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_RTS)
+                  : -EINVAL;
+    vb_host_unlock(qp->nic);
+    vb_helper_notice(qp->nic);
+    return err;
+}
+
+const char *vb_qp_state_text(struct vb_qp *qp)
+{
+    enum vb_qp_state state = VB_QPS_RESET;
+
+    vb_host_lock(qp->nic);
+    vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
+    vb_host_unlock(qp->nic);
+    return vb_qp_state_name(state);
+}
+
+// ---- posting
+
+int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
+{
+    int posted = vb_driver_post_send(&qp->driver, wr, n);
+    if (posted > 0)
+        vb_helper_notice(qp->nic);
+    return posted;
+}
+
+int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n)
+{
+    return vb_driver_post_recv(&qp->driver, wr, n);
+}
+
+const char *vb_wc_status_text(enum vb_wc_status status)
+{
+    static const char *const text[] = {
+        [VB_WC_OK] = "success",
+        [VB_WC_LOCAL_LENGTH] = "the message is longer than the receive buffer",
+        [VB_WC_LOCAL_QP_OP] = "malformed work request",
+        [VB_WC_LOCAL_PROTECTION] = "a local key, range or right is wrong",
+        [VB_WC_FLUSHED] = "flushed: the queue pair failed before this request was done",
+        [VB_WC_BAD_RESPONSE] = "the peer's answer made no sense",
+        [VB_WC_LOCAL_ACCESS] = "local access refused",
+        [VB_WC_REMOTE_INVALID] = "the peer refused the request's form, or its buffer is too short",
+        [VB_WC_REMOTE_ACCESS] = "the remote key, range or right is wrong",
+        [VB_WC_REMOTE_OPERATION] = "the peer failed while executing the request",
+        [VB_WC_RETRY_EXCEEDED] = "no answer from the peer: retries exceeded",
+        [VB_WC_RNR_EXCEEDED] = "the peer posted no receive in time: RNR retries exceeded",
+        [VB_WC_BIND_REFUSED] = "a window could not be bound or invalidated",
+    };
+    return (unsigned)status < sizeof text / sizeof text[0] ? text[status] : "unknown status";
+}

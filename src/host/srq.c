@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared receive queues and the domains of extended reliable connections.
+#include "host/host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd)
+{
+    vb_host_lock(nic);
+    *xrcd = ++nic->xrcds;
+    vb_host_unlock(nic);
+    return 0;
+}
+
+static int create_context(struct vb_srq *srq, struct vb_pd *pd, const struct vb_srq_opts *o)
+{
+    struct vb_nic *nic = srq->nic;
+    const struct vb_srqc_attr attr = {.pd = pd->pd,
+                                      .ring = srq->driver.ring,
+                                      .entries = srq->driver.entries,
+                                      .stride_bytes = srq->driver.stride,
+                                      .dbrec = srq->driver.dbrec,
+                                      .xrcd = o->xrcd,
+                                      .cqn = o->cq ? o->cq->cqn : 0};
+    int err = vb_dev_srq_create(nic->dev, &attr, &srq->srqn);
+    if (err)
+        return err;
+    err = vb_host_enlist(&nic->srq_by_number, &nic->srq_room, srq->srqn, srq);
+    if (err)
+        vb_dev_srq_destroy(nic->dev, srq->srqn);
+    else
+        vb_fifo_push(&nic->srqs, &srq->link);
+    return err;
+}
+
+int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_srq **out)
+{
+    struct vb_nic *nic = pd->nic;
+    if ((opts->cq && opts->cq->nic != nic) || (opts->xrcd != 0) != (opts->cq != NULL))
+        return -EINVAL;
+    struct vb_srq *srq = calloc(1, sizeof *srq);
+    if (!srq)
+        return -ENOMEM;
+    srq->nic = nic;
+    srq->cq = opts->cq;
+    int err = vb_driver_srq_init(&srq->driver, opts->depth, opts->sge);
+    if (!err) {
+        vb_host_lock(nic);
+        err = opts->xrcd > nic->xrcds ? -EINVAL : create_context(srq, pd, opts);
+        vb_host_unlock(nic);
+    }
+    if (err) {
+        vb_driver_srq_fini(&srq->driver);
+        free(srq);
+        return err;
+    }
+    *out = srq;
+    return 0;
+}
+
+int vb_srq_destroy(struct vb_srq *srq)
+{
+    struct vb_nic *nic = srq->nic;
+    vb_host_lock(nic);
+    int err = vb_dev_srq_destroy(nic->dev, srq->srqn);
+    if (!err) {
+        nic->srq_by_number[srq->srqn - 1] = NULL;
+        vb_link_remove(&srq->link);
+    }
+    vb_host_unlock(nic);
+    if (!err) {
+        vb_driver_srq_fini(&srq->driver);
+        free(srq);
+    }
+    return err;
+}
+
+uint32_t vb_srq_num(const struct vb_srq *srq)
+{
+    return srq->srqn;
+}
+
+int vb_srq_arm(struct vb_srq *srq, uint32_t limit)
+{
+    vb_host_lock(srq->nic);
+    int err = vb_dev_srq_arm(srq->nic->dev, srq->srqn, limit);
+    vb_host_unlock(srq->nic);
+    return err;
+}
+
+int vb_post_srq(struct vb_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
+{
+    return vb_driver_post_srq(&srq->driver, wr, n);
+}
