@@ -20,6 +20,9 @@ add_compile_options(
     -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wformat=2
     -Werror=implicit-function-declaration -Werror=incompatible-pointer-types)
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+    # The packet path is many small functions, each called from one or two places: inlined, a 64-byte
+    # WRITE takes an eighth fewer instructions.
+    add_compile_options(-finline-limit=400)
     # clang's variant rejects every walk from bytes to a struct; there the undefined-behaviour
     # sanitizer judges alignment instead.
     add_compile_options(-Wcast-align)

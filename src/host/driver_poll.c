@@ -28,7 +28,8 @@ static void publish_consumed(struct vb_driver_cq *cq)
 
 void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only)
 {
-    uint32_t word = (cq->arm_serial++ & 3) << VB_DBREC_ARM_SERIAL | (uint32_t)(cq->ci & 0xffffff) |
+    cq->arm_serial = cq->arm_serial % 3 + 1; // never 0: a word of 0 asks for nothing
+    uint32_t word = cq->arm_serial << VB_DBREC_ARM_SERIAL | (uint32_t)(cq->ci & 0xffffff) |
                     (solicited_only ? VB_DBREC_ARM_SOLICITED : 0);
     __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_ARM], htobe32(word), __ATOMIC_SEQ_CST);
 }

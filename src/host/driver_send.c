@@ -273,22 +273,70 @@ static void put_entry(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint
                                               htobe64(wr->sge[i].addr)});
 }
 
+// SEND, WRITE and READ of one segment on a queue pair without other heads, which are most requests:
+// one block. Returns whether it was one of these.
+static bool put_short(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
+{
+    const struct vb_driver_sq *sq = &qp->sq;
+    const uint32_t plain = VB_WR_SIGNALED | VB_WR_FENCE | VB_WR_SOLICITED;
+
+    if (wr->opcode > VB_WR_READ || wr->num_sge != 1 || wr->flags & ~plain ||
+        qp->heads != VB_WQE_HEAD_PLAIN || wr->sge->len & VB_WQE_INLINE)
+        return false;
+    uint8_t *at = sq->ring + (sq->pi & (sq->blocks - 1)) * VB_WQEBB_BYTES;
+    uint32_t ds = wr->opcode == VB_WR_SEND ? 2 : 3;
+    uint32_t flags = (wr->flags & VB_WR_SIGNALED ? VB_WQE_CE_ALWAYS : 0u) |
+                     (wr->flags & VB_WR_FENCE ? VB_WQE_FENCE : 0u) |
+                     (wr->flags & VB_WR_SOLICITED ? VB_WQE_SOLICITED : 0u);
+    vb_put_be32(at, (uint32_t)(sq->pi & 0xffff) << 8 | wqe_opcode[wr->opcode]);
+    vb_put_be32(at + 4, qp->qpn << 8 | ds);
+    vb_put_be32(at + 8, flags);
+    memcpy(at + 12, &wr->imm, sizeof wr->imm);
+    at += sizeof(struct vb_wqe_ctrl);
+    if (ds == 3) {
+        vb_put_be64(at, wr->raddr);
+        vb_put_be32(at + 8, wr->rkey);
+        vb_put_be32(at + 12, 0);
+        at += sizeof(struct vb_wqe_raddr);
+    }
+    vb_put_be32(at, wr->sge->len);
+    vb_put_be32(at + 4, wr->sge->lkey);
+    vb_put_be64(at + 8, wr->sge->addr);
+    return true;
+}
+
+// Writes one entry; returns its blocks, 0 if the queue is full, or -EINVAL.
+static int put(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
+{
+    struct vb_driver_sq *sq = &qp->sq;
+    uint64_t room = sq->blocks - (sq->pi - sq->ci);
+
+    if (room > 0 && put_short(qp, wr))
+        return 1;
+    uint32_t bytes = entry_bytes(qp, wr);
+    uint32_t blocks = (bytes + VB_WQEBB_BYTES - 1) / VB_WQEBB_BYTES;
+    if (bytes == 0)
+        return -EINVAL;
+    if (blocks > room)
+        return 0;
+    put_entry(qp, wr, bytes);
+    return (int)blocks;
+}
+
 int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n)
 {
     struct vb_driver_sq *sq = &qp->sq;
     uint32_t posted = 0;
 
     for (; posted < n; posted++, wr++) {
-        uint32_t bytes = entry_bytes(qp, wr);
-        uint32_t blocks = (bytes + VB_WQEBB_BYTES - 1) / VB_WQEBB_BYTES;
-        if (bytes == 0 && posted == 0)
-            return -EINVAL;
-        if (bytes == 0 || sq->pi - sq->ci + blocks > sq->blocks)
+        int blocks = put(qp, wr);
+        if (blocks < 0 && posted == 0)
+            return blocks;
+        if (blocks <= 0)
             break;
-        put_entry(qp, wr, bytes);
         sq->wr_id[sq->pi & (sq->blocks - 1)] = wr->wr_id;
         sq->size[sq->pi & (sq->blocks - 1)] = (uint8_t)blocks;
-        sq->pi += blocks;
+        sq->pi += (uint32_t)blocks;
     }
     if (posted > 0) {
         vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], sq->pi);

@@ -198,7 +198,10 @@ bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)
         r->head = wr->next;
         if (!r->head)
             r->tail = NULL;
-        bool signaled = (wr->fm_ce_se & VB_WQE_CE_MASK) >= VB_WQE_CE_ALWAYS;
+        if ((wr->fm_ce_se & VB_WQE_CE_MASK) < VB_WQE_CE_ALWAYS) {
+            vb_wr_put(&pu->pool, wr);
+            continue;
+        }
         const struct vb_completion c = {
             .qpn = qp->qpn,
             .counter = wr->counter,
@@ -207,10 +210,8 @@ bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)
             .bytes = wr->length,
         };
         vb_wr_put(&pu->pool, wr);
-        if (signaled) {
-            vb_qpc_complete(pu, qp, qp->send_cq, &c);
-            return true;
-        }
+        vb_qpc_complete(pu, qp, qp->send_cq, &c);
+        return true;
     }
     return false;
 }

@@ -65,7 +65,8 @@ bool vb_cqc_fires(struct vb_cqc *cq)
     if (word == cq->fired)
         return false;
     uint64_t newest = word & VB_DBREC_ARM_SOLICITED ? cq->solicited : cq->produced;
-    if (vb_widen24(cq->produced, word & 0xffffff) >= newest)
+    // The counter lies behind what was produced, by less than half of its range.
+    if (vb_widen24(cq->produced - (1u << 23), word & 0xffffff) >= newest)
         return false;
     cq->fired = word;
     return true;

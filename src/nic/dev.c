@@ -39,6 +39,7 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
     dev->pu.dev = dev;
+    dev->pu.fetch_depth = dev->fetch_depth;
     vb_fifo_init(&dev->pu.run);
     dev->pu.txq.arena = aligned_alloc(4096, VB_TX_BYTES);
     const uint64_t secret[2] = {opts->seed, opts->secret};
@@ -352,6 +353,7 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     if (srq)
         srq->users++;
     qp->qpn = qpn_draw(dev);
+    qp->sq.source.qpn = qp->qpn;
     dev->qps[qp->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     dev->qp_count++;
     send_cq->users++;

@@ -134,20 +134,12 @@ enum vb_placed vb_place_write(struct vb_pu *pu, struct vb_qpc *qp, const struct 
         memcpy(at, pkt->payload, pkt->payload_len);
         vb_pu_touch(pu, at, pkt->payload_len, true);
     }
-    r->message = VB_MESSAGE_WRITE;
-    r->raddr += pkt->payload_len;
-    r->left -= pkt->payload_len;
+    if (!last) {
+        r->message = VB_MESSAGE_WRITE;
+        r->raddr += pkt->payload_len;
+        r->left -= pkt->payload_len;
+    }
     if (pkt->facts & VB_OP_IMM)
         message_ends(pu, qp, pkt, r->written);
     return VB_PLACED;
-}
-
-// Which packets may follow which (clause 9.7.4.1.2).
-bool vb_place_follows(const struct vb_responder *r, uint32_t facts)
-{
-    switch (r->message) {
-    case VB_MESSAGE_SEND: return (facts & VB_OP_SEND) && !(facts & VB_OP_FIRST);
-    case VB_MESSAGE_WRITE: return (facts & VB_OP_WRITE) && !(facts & VB_OP_FIRST);
-    default: return facts & VB_OP_FIRST;
-    }
 }

@@ -6,10 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    TURN_FRAMES = 64
-}; // frames a queue pair may send before the next one's turn
-
 // ---- transmit queue
 
 struct vb_txq *vb_pu_txq(struct vb_pu *pu)
@@ -192,7 +188,7 @@ static bool run_step(struct vb_pu *pu)
 
     while ((link = vb_fifo_first(&pu->run))) {
         struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_qpc, run);
-        if (pu->turn_frames >= TURN_FRAMES) {
+        if (pu->turn_frames >= VB_TURN_FRAMES) {
             end_turn(pu, qp, true);
             continue;
         }
@@ -254,7 +250,24 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
     return pu->step;
 }
 
-// The same steps as by run_step(), without choosing the queue pair anew for each.
+// One queue pair's turn: the same steps as by qp_step(), but the requester goes on by itself while
+// nothing else can be due.
+static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    uint32_t steps = 0, made = 1;
+
+    while (made > 0 && pu->turn_frames < VB_TURN_FRAMES) {
+        bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
+        bool done = qp->req.head != qp->req.una_wr;
+        if (!done && !owes && qp->state == VB_QPS_RTS)
+            made = vb_requester_run(pu, qp);
+        else
+            made = qp_step(pu, qp);
+        steps += made;
+    }
+    return steps;
+}
+
 static uint32_t run_turns(struct vb_pu *pu)
 {
     struct vb_link *link;
@@ -262,11 +275,10 @@ static uint32_t run_turns(struct vb_pu *pu)
 
     while ((link = vb_fifo_first(&pu->run))) {
         struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_qpc, run);
-        while (pu->turn_frames < TURN_FRAMES && qp_step(pu, qp))
-            steps++;
+        steps += run_turn(pu, qp);
         if (pu->tx_full)
             break; // it keeps its turn until there is room
-        end_turn(pu, qp, pu->turn_frames >= TURN_FRAMES);
+        end_turn(pu, qp, pu->turn_frames >= VB_TURN_FRAMES);
     }
     return steps;
 }

@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum {
-    VB_AH_PATHS = 256, // power of two
+    VB_TURN_FRAMES = 64, // a queue pair may send before the next one's turn
+    VB_AH_PATHS = 256,   // power of two
     VB_EVENTS = 256,
 };
 
@@ -22,6 +23,7 @@ struct vb_pu {
     uint32_t rx_next, rx_count;
     struct vb_qpc *recv_done; // its receive completion is due before the next frame
     struct vb_fifo run;       // queue pairs with something to do
+    uint32_t fetch_depth;     // as the device's
     uint32_t turn_frames;     // sent by the queue pair at the head of the run list
     bool tx_full;
     struct vb_timers timers;
@@ -129,17 +131,45 @@ static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint3
 void vb_pu_event(struct vb_pu *pu, enum vb_event_kind kind, uint32_t number);
 
 // ---- memory.c's rights applied to scatter lists (scatter.c)
-enum vb_mem_refusal vb_gather(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
-                              uint32_t num_seg, uint32_t offset, uint8_t *dst, uint32_t len);
+enum vb_mem_refusal vb_gather_list(struct vb_pu *pu, struct vb_accessor who,
+                                   const struct vb_seg *seg, uint32_t num_seg, uint32_t offset,
+                                   uint8_t *dst, uint32_t len);
 // The range where it lies, if it is in one piece; otherwise *at is NULL and nothing was checked.
 enum vb_mem_refusal vb_lend(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                             uint32_t num_seg, uint32_t offset, uint32_t len, const uint8_t **at);
 enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                                uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len);
 
+// Most lists are one segment, or the bytes lie in their first.
+static inline bool vb_seg_holds(const struct vb_seg *seg, uint32_t num_seg, uint32_t offset,
+                                uint32_t len)
+{
+    return num_seg > 0 && len > 0 && offset <= seg->len && len <= seg->len - offset;
+}
+
+static inline enum vb_mem_refusal vb_gather(struct vb_pu *pu, struct vb_accessor who,
+                                            const struct vb_seg *seg, uint32_t num_seg,
+                                            uint32_t offset, uint8_t *dst, uint32_t len)
+{
+    uint8_t *at;
+
+    if (!vb_seg_holds(seg, num_seg, offset, len))
+        return vb_gather_list(pu, who, seg, num_seg, offset, dst, len);
+    enum vb_mem_refusal r =
+        vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len, VB_LOCAL_READ, &at);
+    if (r != VB_MEM_OK)
+        return r;
+    memcpy(dst, at, len);
+    vb_pu_touch(pu, at, len, false);
+    return VB_MEM_OK;
+}
+
 // ---- requester.c
 // One step of sending: fetch, begin or send. False: nothing can be done now.
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp);
+// Steps in state RTS until nothing can be done, the turn ends or a completion is due. Returns how
+// many.
+uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp);
 // Goes back to the oldest unacknowledged packet.
 void vb_requester_rewind(struct vb_qpc *qp);
 // Moves the acknowledged edge to `psn` (exclusive) within the request at the edge.
@@ -147,6 +177,8 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn);
 void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp);
 // Fails the oldest unacknowledged request with the syndrome, and with it the queue pair.
 void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome syndrome);
+// Goes on behind the last packet sent, once all requests are flushed.
+void vb_requester_restart(struct vb_qpc *qp);
 void vb_requester_reset(struct vb_pu *pu, struct vb_qpc *qp);
 
 // ---- completer.c
@@ -179,7 +211,14 @@ enum vb_placed {
 };
 enum vb_placed vb_place_send(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt);
 enum vb_placed vb_place_write(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt);
-bool vb_place_follows(const struct vb_responder *r, uint32_t facts);
+// Which packets may follow which (clause 9.7.4.1.2).
+static inline bool vb_place_follows(const struct vb_responder *r, uint32_t facts)
+{
+    if (r->message == VB_MESSAGE_NONE)
+        return facts & VB_OP_FIRST;
+    uint32_t same = r->message == VB_MESSAGE_SEND ? VB_OP_SEND : VB_OP_WRITE;
+    return (facts & same) && !(facts & VB_OP_FIRST);
+}
 bool vb_place_may(struct vb_pu *pu, const struct vb_qpc *qp, uint32_t pd, uint32_t rkey,
                   uint64_t addr, uint32_t len, enum vb_access need, uint8_t **at);
 // Who writes into the receive entry in use.

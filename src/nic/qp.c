@@ -53,6 +53,7 @@ void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state == VB_QPS_ERR)
         return;
     qp->state = VB_QPS_ERR;
+    qp->drained = false; // its shared receive queue will be told
     vb_timer_disarm(&qp->req.timer);
     qp->req.timer_kind = VB_REQ_TIMER_NONE;
     qp->resp.job_count = qp->resp.job_new = 0;
@@ -176,6 +177,8 @@ static int resume(struct vb_pu *pu, struct vb_qpc *qp)
 {
     if (qp->state == VB_QPS_SQE && (qp->req.head || qp->sq.fetched != qp->sq.end))
         return -EBUSY; // its completions come first
+    if (qp->state == VB_QPS_SQE)
+        vb_requester_restart(qp);
     qp->state = VB_QPS_RTS;
     qp->flushing = false;
     vb_sq_refresh(qp);
@@ -275,7 +278,11 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
                             .dbrec = a->dbrec + VB_DBREC_SQ,
                             .start = a->sq_start,
                             .end = a->sq_start,
-                            .fetched = a->sq_start};
+                            .fetched = a->sq_start,
+                            .source = {.ring = a->sq_ring,
+                                       .blocks = a->sq_blocks,
+                                       .checks = !a->no_wqe_checks,
+                                       .heads = qp->heads}};
     qp->rq = (struct vb_rq){.ring = a->rq_ring,
                             .entries = a->rq_entries,
                             .stride = a->rq_stride_bytes,

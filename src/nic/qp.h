@@ -19,9 +19,10 @@ struct vb_sq {
     const uint8_t *ring;
     uint32_t blocks;
     const uint32_t *dbrec;
-    uint64_t start;   // counter at RESET
-    uint64_t end;     // the producer's counter as last read
-    uint64_t fetched; // next block to fetch
+    uint64_t start;              // counter at RESET
+    uint64_t end;                // the producer's counter as last read
+    uint64_t fetched;            // next block to fetch
+    struct vb_wqe_source source; // what fetching needs to know of all this
 };
 
 struct vb_rq {

@@ -144,20 +144,13 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_sq *sq = &qp->sq;
 
-    if (sq->fetched == sq->end || qp->req.fetched_ahead >= pu->dev->fetch_depth)
+    if (sq->fetched == sq->end || qp->req.fetched_ahead >= pu->fetch_depth)
         return false;
     if (vb_wr_pool_reserve(&pu->pool) != 0)
         return false; // tried again at the next doorbell or acknowledgement
-    const struct vb_wqe_source source = {
-        .ring = sq->ring,
-        .blocks = sq->blocks,
-        .counter = sq->fetched,
-        .end = sq->end,
-        .qpn = qp->qpn,
-        .checks = qp->wqe_checks,
-        .heads = qp->heads,
-    };
-    struct vb_wr *wr = vb_wr_fetch(&pu->pool, &source);
+    sq->source.counter = sq->fetched;
+    sq->source.end = sq->end;
+    struct vb_wr *wr = vb_wr_fetch(&pu->pool, &sq->source);
     sq->fetched = wr->blocks ? sq->fetched + wr->blocks : sq->end;
     append(&qp->req, wr);
     VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = wr->opcode, .qpn = qp->qpn,
@@ -252,7 +245,7 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 
     if (!wr)
         return false;
-    if (wr->syndrome == VB_SYN_OK)
+    if ((wr->awaits || qp->type != VB_QPT_RC) && wr->syndrome == VB_SYN_OK)
         wr->syndrome = (uint8_t)judge(qp, wr);
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
@@ -277,16 +270,19 @@ static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psns)
 {
     struct vb_requester *r = &qp->req;
     struct vb_wr *wr = r->cursor;
+    uint32_t packets = offset_of(wr, r->send_psn) + psns; // of the request that have been sent
 
     r->send_psn = vb_psn_add(r->send_psn, psns);
-    r->cost_sent = cost_at(qp, wr, r->send_psn);
     if (vb_psn_diff(r->send_psn, r->max_psn) > 0)
         r->max_psn = r->send_psn;
-    if (offset_of(wr, r->send_psn) >= wr->psns) {
+    if (packets >= wr->psns) {
+        r->cost_sent = wr->cost_base + wr->length + (uint64_t)wr->psns * PACKET_COST;
         do
             wr = wr->next; // requests without packets have nothing to repeat
         while (wr != r->unbegun && wr->psns == 0);
         r->cursor = wr != r->unbegun ? wr : NULL;
+    } else {
+        r->cost_sent = wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST);
     }
     if (vb_qpc_is_reliable(qp))
         arm_ack_timer(pu, qp);
@@ -369,8 +365,15 @@ static bool put_request(struct vb_pu *pu, struct vb_qpc *qp, struct vb_path *pat
 static void put_headers(uint8_t *at, const struct vb_qpc *qp, const struct vb_wr *wr,
                         const struct vb_opcode_info *info, uint32_t first, uint32_t third)
 {
+    const uint32_t more = VB_OP_XRCETH | VB_OP_IMM | VB_OP_IETH;
+
     vb_bth_write(at, first, qp->dest_qpn, third);
     at += VB_BTH_BYTES;
+    if (!(info->facts & more)) {
+        if (info->facts & VB_OP_RETH)
+            vb_reth_write(at, wr->raddr, wr->rkey, wr->length);
+        return;
+    }
     if (info->facts & VB_OP_XRCETH) {
         vb_put_be32(at, wr->srqn);
         at += VB_XRCETH_BYTES;
@@ -391,7 +394,7 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     bool last = index + 1 == wr->psns;
     uint8_t opcode = vb_opcode_for(qp->transport, request_opcode(wr->opcode, index == 0, last));
     const struct vb_opcode_info *info = &vb_opcode_table[opcode];
-    bool solicited = last && (wr->fm_ce_se & VB_WQE_SOLICITED) && wr->opcode != VB_WQE_WRITE;
+    bool solicited = (wr->fm_ce_se & VB_WQE_SOLICITED) && last && wr->opcode != VB_WQE_WRITE;
     uint64_t in_flight = qp->req.cost_sent - qp->req.cost_acked + len + PACKET_COST;
     bool ack = vb_qpc_is_reliable(qp) &&
                (last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= pu->dev->window_bytes);
@@ -530,9 +533,11 @@ static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
     return qp->type == VB_QPT_UD ? send_datagram(pu, qp, wr) : send_data(pu, qp, wr);
 }
 
-// In SQD nothing new begins; the host hears when the last request is done.
+// In SQD nothing is fetched or begun; the host hears when the last request is done.
 static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
 {
+    if (qp->req.cursor)
+        return qp->req.timer_kind != VB_REQ_TIMER_RNR && send_next(pu, qp);
     if (!qp->drained && qp->req.una_wr == qp->req.unbegun) {
         qp->drained = true;
         vb_pu_event(pu, VB_EVENT_SQ_DRAINED, qp->qpn);
@@ -540,15 +545,57 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
     return false;
 }
 
-bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
+static inline bool step(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    if (qp->state == VB_QPS_SQD && !qp->req.cursor)
-        return drain(pu, qp);
     if (fetch(pu, qp))
         return true;
     if (qp->req.timer_kind == VB_REQ_TIMER_RNR)
         return false;
     return qp->req.cursor ? send_next(pu, qp) : begin(pu, qp);
+}
+
+bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    return qp->state == VB_QPS_SQD ? drain(pu, qp) : step(pu, qp);
+}
+
+// A request that begins sends its first packet at once: what a fetch between the two would copy is
+// the same after it.
+static uint32_t proceed(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (qp->req.cursor)
+        return send_next(pu, qp);
+    if (!begin(pu, qp))
+        return 0;
+    return 1u + (qp->req.cursor && send_next(pu, qp));
+}
+
+uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    const struct vb_requester *r = &qp->req;
+    uint32_t steps = 0;
+
+    while (pu->turn_frames < VB_TURN_FRAMES) {
+        if (fetch(pu, qp)) {
+            steps++;
+            continue;
+        }
+        uint32_t made = r->timer_kind == VB_REQ_TIMER_RNR ? 0 : proceed(pu, qp);
+        steps += made;
+        if (made == 0 || r->head != r->una_wr || qp->state != VB_QPS_RTS)
+            break;
+    }
+    return steps;
+}
+
+void vb_requester_restart(struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    r->head = r->tail = r->una_wr = r->cursor = r->unbegun = NULL;
+    r->fetched_ahead = r->reads_open = r->reads_out = 0;
+    r->una_psn = r->send_psn = r->next_psn = r->max_psn;
+    r->cost_sent = r->cost_acked = r->cost_next;
 }
 
 void vb_requester_reset(struct vb_pu *pu, struct vb_qpc *qp)

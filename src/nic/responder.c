@@ -203,8 +203,9 @@ static enum vb_rx_verdict receive_fails(struct vb_pu *pu, struct vb_qpc *qp,
 static enum vb_rx_verdict judge(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
                                 enum vb_placed placed)
 {
+    if (placed == VB_PLACED)
+        return accept(pu, qp, pkt, 1);
     switch (placed) {
-    case VB_PLACED: return accept(pu, qp, pkt, 1);
     case VB_PLACE_NOT_READY: return not_ready(pu, qp);
     case VB_PLACE_TOO_LONG:
         return receive_fails(pu, qp, VB_SYN_LOCAL_LENGTH, VB_NAK_INVALID_REQUEST);

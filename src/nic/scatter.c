@@ -36,29 +36,13 @@ static enum vb_mem_refusal resolve(const struct vb_pu *pu, struct vb_accessor wh
     return len == 0 ? VB_MEM_OK : VB_MEM_BOUNDS;
 }
 
-// Most lists are one segment, or the bytes lie in their first.
-static bool is_first(const struct vb_seg *seg, uint32_t num_seg, uint32_t offset, uint32_t len)
-{
-    return num_seg > 0 && offset <= seg->len && len <= seg->len - offset && len > 0;
-}
-
-enum vb_mem_refusal vb_gather(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
-                              uint32_t num_seg, uint32_t offset, uint8_t *dst, uint32_t len)
+enum vb_mem_refusal vb_gather_list(struct vb_pu *pu, struct vb_accessor who,
+                                   const struct vb_seg *seg, uint32_t num_seg, uint32_t offset,
+                                   uint8_t *dst, uint32_t len)
 {
     struct pieces p;
-    enum vb_mem_refusal r;
+    enum vb_mem_refusal r = resolve(pu, who, seg, num_seg, offset, len, VB_LOCAL_READ, &p);
 
-    if (is_first(seg, num_seg, offset, len)) {
-        uint8_t *at;
-        r = vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len, VB_LOCAL_READ,
-                          &at);
-        if (r != VB_MEM_OK)
-            return r;
-        memcpy(dst, at, len);
-        vb_pu_touch(pu, at, len, false);
-        return VB_MEM_OK;
-    }
-    r = resolve(pu, who, seg, num_seg, offset, len, VB_LOCAL_READ, &p);
     if (r != VB_MEM_OK)
         return r;
     for (uint32_t i = 0; i < p.count; i++) {
@@ -93,7 +77,7 @@ enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const s
     struct pieces p;
     enum vb_mem_refusal r;
 
-    if (is_first(seg, num_seg, offset, len)) {
+    if (vb_seg_holds(seg, num_seg, offset, len)) {
         uint8_t *at;
         r = vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len, VB_LOCAL_WRITE,
                           &at);

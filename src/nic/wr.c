@@ -40,7 +40,7 @@ void vb_wr_pool_fini(struct vb_wr_pool *pool)
     memset(pool, 0, sizeof *pool);
 }
 
-static void put_long(struct vb_wr_pool *pool, void *block)
+void vb_wr_put_long(struct vb_wr_pool *pool, void *block)
 {
     memcpy(block, &pool->free_long, sizeof pool->free_long);
     pool->free_long = block;
@@ -53,7 +53,7 @@ static uint8_t *take_long(struct vb_wr_pool *pool)
     return block;
 }
 
-int vb_wr_pool_reserve(struct vb_wr_pool *pool)
+int vb_wr_pool_grow(struct vb_wr_pool *pool)
 {
     if (!pool->free_wr) {
         uint8_t *bytes = slab_add(pool, SLAB_WRS * 128);
@@ -70,17 +70,9 @@ int vb_wr_pool_reserve(struct vb_wr_pool *pool)
         if (!bytes)
             return -ENOMEM;
         for (int i = 0; i < SLAB_LONGS; i++)
-            put_long(pool, bytes + i * VB_WR_LONG_BYTES);
+            vb_wr_put_long(pool, bytes + i * VB_WR_LONG_BYTES);
     }
     return 0;
-}
-
-void vb_wr_put(struct vb_wr_pool *pool, struct vb_wr *wr)
-{
-    if (wr->longer)
-        put_long(pool, wr->longer);
-    wr->next = pool->free_wr;
-    pool->free_wr = wr;
 }
 
 uint32_t vb_wqe_blocks(const struct vb_wqe_ctrl *ctrl)
@@ -306,15 +298,59 @@ static void copy_entry(uint8_t *dst, const struct vb_wqe_source *source, uint32_
                source->ring + ((source->counter + i) & mask) * VB_WQEBB_BYTES, VB_WQEBB_BYTES);
 }
 
+// Takes a request, with everything zero that not every entry sets, but for what beginning sets and
+// what only its own operation reads.
+static struct vb_wr *take_wr(struct vb_wr_pool *pool, uint64_t counter)
+{
+    struct vb_wr *wr = pool->free_wr;
+
+    pool->free_wr = wr->next;
+    wr->next = NULL;
+    wr->counter = counter;
+    wr->raddr = 0;
+    wr->rkey = wr->length = 0;
+    wr->opcode = wr->fm_ce_se = wr->blocks = wr->num_seg = 0;
+    wr->syndrome = VB_SYN_OK;
+    wr->is_inline = wr->awaits = false;
+    wr->arg_bytes = 0;
+    wr->imm = 0;
+    wr->longer = NULL;
+    return wr;
+}
+
+// SEND, WRITE and READ of one segment, which are most entries. False: it is none of these, and
+// nothing was changed.
+static bool parse_short(struct vb_wr *wr, const struct vb_wqe_ctrl *ctrl)
+{
+    const uint8_t *at = (const uint8_t *)(ctrl + 1);
+    uint32_t segs = ctrl->ds & VB_WQE_DS_MASK;
+    bool sends = ctrl->opcode == VB_WQE_SEND && segs == 2;
+    bool reads = ctrl->opcode == VB_WQE_READ && segs == 3;
+
+    if (ctrl->opmod || !(sends || reads || (ctrl->opcode == VB_WQE_WRITE && segs == 3)))
+        return false;
+    const uint8_t *data = sends ? at : at + VB_WQE_SEG_BYTES;
+    uint32_t len = vb_get_be32(data);
+    if (len & VB_WQE_INLINE)
+        return false;
+    if (!sends) {
+        wr->raddr = vb_get_be64(at);
+        wr->rkey = vb_get_be32(at + 8);
+    }
+    wr->seg[0] =
+        (struct vb_seg){.addr = vb_get_be64(data + 8), .len = len, .key = vb_get_be32(data + 4)};
+    wr->length = len;
+    wr->num_seg = 1;
+    wr->awaits = reads;
+    return true;
+}
+
 struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *source)
 {
     uint8_t copy[VB_WR_LONG_BYTES] __attribute__((aligned(64)));
     const struct vb_wqe_ctrl *ctrl = (const struct vb_wqe_ctrl *)copy;
-    struct vb_wr *wr = pool->free_wr;
+    struct vb_wr *wr = take_wr(pool, source->counter);
 
-    pool->free_wr = wr->next;
-    memset(wr, 0, sizeof *wr);
-    wr->counter = source->counter;
     copy_entry(copy, source, 1);
     uint32_t blocks = vb_wqe_blocks(ctrl);
     if (blocks == 0 || blocks > source->end - source->counter) {
@@ -326,11 +362,16 @@ struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *s
     wr->blocks = (uint8_t)blocks;
     wr->opcode = ctrl->opcode;
     wr->fm_ce_se = ctrl->fm_ce_se;
+    if (source->checks && !ctrl_is_right(ctrl, source)) {
+        wr->syndrome = VB_SYN_LOCAL_QP_OP;
+        return wr;
+    }
+    if (source->heads == VB_WQE_HEAD_PLAIN && parse_short(wr, ctrl))
+        return wr;
     struct entry rest = {copy + sizeof *ctrl, (ctrl->ds & VB_WQE_DS_MASK) - 1u};
     uint8_t opmod = wr->opcode == VB_WQE_NOP && !source->checks ? 0 : ctrl->opmod;
     wr->imm = ctrl->imm;
-    if ((source->checks && !ctrl_is_right(ctrl, source)) ||
-        !parse_heads(wr, &rest, source->heads) || !parse(wr, pool, rest, opmod))
+    if (!parse_heads(wr, &rest, source->heads) || !parse(wr, pool, rest, opmod))
         wr->syndrome = VB_SYN_LOCAL_QP_OP;
     return wr;
 }

@@ -77,9 +77,20 @@ struct vb_wr_pool {
 };
 
 void vb_wr_pool_fini(struct vb_wr_pool *pool);
+int vb_wr_pool_grow(struct vb_wr_pool *pool);
 // Makes sure that one request of any kind can be taken. -ENOMEM.
-int vb_wr_pool_reserve(struct vb_wr_pool *pool);
-void vb_wr_put(struct vb_wr_pool *pool, struct vb_wr *wr);
+static inline int vb_wr_pool_reserve(struct vb_wr_pool *pool)
+{
+    return pool->free_wr && pool->free_long ? 0 : vb_wr_pool_grow(pool);
+}
+void vb_wr_put_long(struct vb_wr_pool *pool, void *block);
+static inline void vb_wr_put(struct vb_wr_pool *pool, struct vb_wr *wr)
+{
+    if (wr->longer)
+        vb_wr_put_long(pool, wr->longer);
+    wr->next = pool->free_wr;
+    pool->free_wr = wr;
+}
 
 // Blocks of the entry that starts with these bytes; 0: its length field makes no sense.
 uint32_t vb_wqe_blocks(const struct vb_wqe_ctrl *ctrl);

@@ -378,7 +378,7 @@ static void test_sixteen_segments_are_gathered(void **state)
     (void)state;
     struct forge *f = forge_open(NULL);
     struct vb_seg seg[VB_MAX_SGE];
-    uint8_t all[120], part[120];
+    uint8_t all[121], part[120];
     make_segs(f, seg);
     for (uint32_t i = 0, at = 0; i < VB_MAX_SGE; i++)
         for (uint32_t j = 0; j < i; j++)
