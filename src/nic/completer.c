@@ -189,6 +189,23 @@ enum vb_rx_verdict vb_completer_receive(struct vb_pu *pu, struct vb_qpc *qp,
     return answer(pu, qp, pkt);
 }
 
+// A completion that is to fail on purpose takes the queue pair with it, as a real one would.
+static bool fails_on_purpose(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_completion *good)
+{
+    const struct vb_dev_hooks *h = pu->dev->hooks;
+    struct vb_completion bad = *good;
+
+    bad.syndrome = h->completion(h->ctx, qp->qpn, good->wqe_opcode, false);
+    if (bad.syndrome == VB_SYN_OK)
+        return false;
+    bad.opcode = VB_CQE_REQ_ERR;
+    bad.bytes = 0;
+    qp->flushing = true; // it is the one with the reason
+    vb_qpc_fail(pu, qp);
+    vb_qpc_complete(pu, qp, qp->send_cq, &bad);
+    return true;
+}
+
 bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
@@ -210,6 +227,8 @@ bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)
             .bytes = wr->length,
         };
         vb_wr_put(&pu->pool, wr);
+        if (__builtin_expect(pu->dev->hooks != NULL, 0) && fails_on_purpose(pu, qp, &c))
+            return true;
         vb_qpc_complete(pu, qp, qp->send_cq, &c);
         return true;
     }

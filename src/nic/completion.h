@@ -4,6 +4,7 @@
 #define VB_NIC_COMPLETION_H
 
 #include "nic/dev.h"
+#include "nic/timer.h"
 #include "verbena/wqe.h"
 
 #include <stdbool.h>
@@ -18,11 +19,15 @@ struct vb_cqc {
     uint64_t published;   // entries before it can be seen
     struct vb_cqc *later; // next in the PU's list of queues with entries not published
     bool listed;
-    uint64_t consumed;  // as last read from the doorbell record
-    uint32_t users;     // queue pairs and shared receive queues bound to it
-    uint32_t fired;     // the last arm word that was answered by an event
-    uint64_t solicited; // one past the last solicited entry
-    bool overrun;       // an entry found no room: the queue is broken
+    uint64_t consumed;     // as last read from the doorbell record
+    uint32_t users;        // queue pairs and shared receive queues bound to it
+    uint32_t hold_count;   // moderation: entries that an event waits for
+    uint64_t hold_ns;      // or how long since the first of them
+    uint64_t told;         // produced at the last event
+    struct vb_timer timer; // ends the wait
+    uint32_t fired;        // the last arm word that was answered by an event
+    uint64_t solicited;    // one past the last solicited entry
+    bool overrun;          // an entry found no room: the queue is broken
 };
 
 struct vb_completion {

@@ -79,6 +79,11 @@ void vb_dev_destroy(struct vb_dev *dev)
     free(dev);
 }
 
+void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks)
+{
+    dev->hooks = hooks;
+}
+
 struct vb_pu *vb_dev_pu(struct vb_dev *dev)
 {
     return &dev->pu;
@@ -204,6 +209,8 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
             return -ENOMEM;
         dev->cqs = cqs;
     }
+    if (vb_timers_reserve(&dev->pu.timers, dev->qp_count + dev->cq_count + 1) != 0)
+        return -ENOMEM;
     struct vb_cqc *cq = calloc(1, sizeof *cq);
     if (!cq)
         return -ENOMEM;
@@ -213,8 +220,11 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
                           .dbrec = attr->dbrec,
                           .produced = attr->start,
                           .published = attr->start,
+                          .told = attr->start,
+                          .timer = {.deadline_ns = VB_TIMER_NEVER, .of_cq = true},
                           .consumed = attr->start};
     dev->cqs[i] = cq;
+    dev->cq_count++;
     *cqn = cq->cqn;
     return 0;
 }
@@ -232,13 +242,24 @@ int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entr
     return 0;
 }
 
+int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns)
+{
+    struct vb_cqc *cq = cq_of(dev, cqn);
+    if (!cq)
+        return -ENOENT;
+    if (count > cq->entries || (count > 1) != (period_ns > 0))
+        return -EINVAL; // without a limit in time the last entries would wait for ever
+    cq->hold_count = count > 1 ? count : 0;
+    cq->hold_ns = period_ns;
+    return 0;
+}
+
 int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
 {
     struct vb_cqc *cq = cq_of(dev, cqn);
     if (!cq)
         return -ENOENT;
-    if (vb_cqc_fires(cq))
-        vb_pu_event(&dev->pu, VB_EVENT_CQ_COMPLETION, cqn);
+    vb_cqc_tell(&dev->pu, cq, false);
     return 0;
 }
 
@@ -250,6 +271,8 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
     if (cq->users)
         return -EBUSY;
     vb_pu_publish(&dev->pu);
+    vb_timer_remove(&dev->pu.timers, &cq->timer);
+    dev->cq_count--;
     dev->cqs[cqn - 1] = NULL;
     free(cq);
     return 0;
@@ -344,7 +367,7 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
         return -ENOENT;
     if (dev->qp_count >= VB_DOORBELL_QPS - 2)
         return -ENOMEM;
-    int err = vb_timers_reserve(&dev->pu.timers, dev->qp_count + 1);
+    int err = vb_timers_reserve(&dev->pu.timers, dev->qp_count + dev->cq_count + 1);
     if (!err)
         err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
     if (err)

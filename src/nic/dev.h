@@ -63,6 +63,16 @@ struct vb_event {
     uint32_t number; // of the queue pair, completion queue or shared receive queue
 };
 
+// Asked at certain moments, to make faults on purpose.
+struct vb_dev_hooks {
+    void *ctx;
+    // A request (WQE opcode) or, with `receive`, a receive is about to complete well: VB_SYN_OK, or
+    // how it must fail instead.
+    uint8_t (*completion)(void *ctx, uint32_t qpn, uint8_t wqe_opcode, bool receive);
+    // A request is about to begin: whether its queue pair must fail now.
+    bool (*request)(void *ctx, uint32_t qpn);
+};
+
 struct vb_dev_opts {
     uint64_t seed;          // of keys and queue pair numbers
     uint64_t secret;        // more of it: 64 bits can be tried, 128 cannot
@@ -132,6 +142,7 @@ struct vb_qpc_mods {
 
 struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts); // NULL: no memory
 void vb_dev_destroy(struct vb_dev *dev);
+void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks); // NULL: none
 struct vb_pu *vb_dev_pu(struct vb_dev *dev);
 struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev);
 
@@ -151,6 +162,8 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
 // Another ring, into which the host has moved the entries that wait. -EINVAL.
 int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entries);
 // The arm word was written: an event may be due for what is there already.
+// Events wait for `count` entries, or `period_ns` since the first; 0 and 0: not at all.
+int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns);
 int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);

@@ -69,25 +69,39 @@ uint32_t vb_pu_frames_left(const struct vb_pu *pu)
     return pu->rx_count - pu->rx_next;
 }
 
-static bool is_open(enum vb_qp_state state, bool request)
+// A connected queue pair talks to one address only (clause 9.6.1.2.3).
+static bool is_peer(const struct vb_qpc *qp, const struct vb_rx_frame *frame)
 {
-    if (state == VB_QPS_RTS || state == VB_QPS_SQD)
-        return true;
-    return request && (state == VB_QPS_RTR || state == VB_QPS_SQE);
+    return qp->type == VB_QPT_UD || vb_ip_equal(&frame->src, &qp->path->remote);
 }
 
-// A connected queue pair talks to one address only (clause 9.6.1.2.3). Of XRC's halves one asks and
-// one answers.
-static bool is_welcome(const struct vb_qpc *qp, const struct vb_rx_frame *frame,
+// Whether a queue pair in another state than RTS hears the packet.
+static bool admits(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_frame *frame,
+                   bool request)
+{
+    bool receives = qp->state == VB_QPS_RTR || qp->state == VB_QPS_SQE;
+
+    if (qp->state != VB_QPS_SQD && !(request && receives))
+        return false;
+    if (!is_peer(qp, frame))
+        return false;
+    if (qp->state == VB_QPS_RTR && !qp->heard)
+        vb_pu_event(pu, VB_EVENT_COMM_EST, qp->qpn);
+    qp->heard = true;
+    return true;
+}
+
+// Of XRC's halves one asks and one answers.
+static bool is_welcome(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_frame *frame,
                        const struct vb_packet *pkt)
 {
     bool request = pkt->facts & VB_OP_REQUEST;
 
-    if (pkt->transport != qp->transport || !is_open(qp->state, request))
+    if (pkt->transport != qp->transport)
         return false;
     if (qp->type >= VB_QPT_XRC_INI && request != (qp->type == VB_QPT_XRC_TGT))
         return false;
-    return qp->type == VB_QPT_UD || vb_ip_equal(&frame->src, &qp->path->remote);
+    return qp->state == VB_QPS_RTS ? is_peer(qp, frame) : admits(pu, qp, frame, request);
 }
 
 static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
@@ -95,14 +109,9 @@ static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *fram
 {
     struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
 
-    if (!qp || !is_welcome(qp, frame, pkt)) {
+    if (!qp || !is_welcome(pu, qp, frame, pkt)) {
         pu->count.rx_stranger++;
         return VB_RX_STRANGER;
-    }
-    if (!qp->heard) {
-        qp->heard = true;
-        if (qp->state == VB_QPS_RTR)
-            vb_pu_event(pu, VB_EVENT_COMM_EST, qp->qpn);
     }
     if (!vb_qpc_is_reliable(qp))
         return vb_unreliable_receive(pu, qp, pkt, frame);
@@ -223,7 +232,13 @@ static bool timer_step(struct vb_pu *pu)
     struct vb_timer *timer = vb_timers_expire(&pu->timers, pu->now_ns);
     if (!timer)
         return false;
-    vb_requester_timer(pu, VB_CONTAINER_OF(timer, struct vb_qpc, req.timer));
+    if (timer->of_cq) {
+        struct vb_cqc *cq = VB_CONTAINER_OF(timer, struct vb_cqc, timer);
+        VB_RECORD(pu, .kind = VB_STEP_TIMER, .cqn = cq->cqn);
+        vb_cqc_tell(pu, cq, true);
+    } else {
+        vb_requester_timer(pu, VB_CONTAINER_OF(timer, struct vb_qpc, req.timer));
+    }
     return true;
 }
 

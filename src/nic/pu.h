@@ -58,6 +58,7 @@ struct vb_dev {
     struct vb_srqc **srqs;
     uint32_t srq_room;
     bool check_zero_length, hold_completions;
+    const struct vb_dev_hooks *hooks;
     struct vb_doorbells bells;
     struct vb_pu pu;
 };
@@ -127,6 +128,8 @@ static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint3
     pu->count.sent_bytes += f->len;
 }
 
+// An entry was written, or the wait for more has ended (`now`): tells who armed the queue.
+void vb_cqc_tell(struct vb_pu *pu, struct vb_cqc *cq, bool now);
 // Tells the host. Events beyond what the queue holds are lost, and counted.
 void vb_pu_event(struct vb_pu *pu, enum vb_event_kind kind, uint32_t number);
 

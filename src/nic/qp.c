@@ -44,8 +44,21 @@ void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
         cq->later = pu->unpublished;
         pu->unpublished = cq;
     }
-    if (vb_cqc_fires(cq))
+    vb_cqc_tell(pu, cq, false);
+}
+
+// Moderated, an event waits for more entries, but not for ever.
+void vb_cqc_tell(struct vb_pu *pu, struct vb_cqc *cq, bool now)
+{
+    bool waits = !now && cq->hold_count && cq->produced - cq->told < cq->hold_count;
+
+    if (!waits && vb_cqc_fires(cq)) {
+        cq->told = cq->produced;
+        vb_timer_disarm(&cq->timer);
         vb_pu_event(pu, VB_EVENT_CQ_COMPLETION, cq->cqn);
+    } else if (waits && cq->timer.deadline_ns == VB_TIMER_NEVER) {
+        vb_timer_arm(&pu->timers, &cq->timer, pu->now_ns + cq->hold_ns);
+    }
 }
 
 void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)

@@ -258,6 +258,11 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
         if (wr->syndrome != VB_SYN_OK)
             return fail_in_turn(pu, qp, wr);
     }
+    const struct vb_dev_hooks *h = pu->dev->hooks;
+    if (h && h->request(h->ctx, qp->qpn)) {
+        vb_qpc_fail(pu, qp); // on purpose
+        return false;
+    }
     give_numbers(pu, qp, wr);
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
               .counter = wr->counter, .bytes = wr->length);

@@ -379,12 +379,27 @@ enum vb_rx_verdict vb_responder_receive(struct vb_pu *pu, struct vb_qpc *qp,
     return VB_RX_AHEAD;
 }
 
+static void spoil_on_purpose(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    const struct vb_dev_hooks *h = pu->dev->hooks;
+    struct vb_completion *done = &qp->resp.done;
+
+    done->syndrome = h->completion(h->ctx, qp->qpn, 0, true);
+    if (done->syndrome == VB_SYN_OK)
+        return;
+    done->opcode = VB_CQE_RESP_ERR;
+    done->bytes = 0;
+    vb_qpc_fail(pu, qp);
+}
+
 void vb_responder_complete(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_recv *recv = &qp->resp.recv;
     struct vb_cqc *cq = recv->srq && recv->srq->cq ? recv->srq->cq : qp->recv_cq;
 
     recv->loaded = false;
+    if (__builtin_expect(pu->dev->hooks != NULL, 0) && qp->resp.done.syndrome == VB_SYN_OK)
+        spoil_on_purpose(pu, qp);
     vb_qpc_complete(pu, qp, cq, &qp->resp.done);
     if (qp->resp.closing && !vb_qpc_is_reliable(qp))
         vb_qpc_fail(pu, qp); // without a NAK to wait for

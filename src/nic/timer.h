@@ -5,6 +5,7 @@
 #ifndef VB_NIC_TIMER_H
 #define VB_NIC_TIMER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define VB_TIMER_NEVER UINT64_MAX
@@ -13,6 +14,7 @@ struct vb_timer {
     uint64_t deadline_ns; // VB_TIMER_NEVER: not armed
     uint64_t key_ns;      // what the heap is ordered by, never after deadline_ns
     uint32_t slot;        // place in the heap + 1, 0: not in it
+    bool of_cq;           // a completion queue's; else a requester's
 };
 
 struct vb_timers {

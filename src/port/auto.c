@@ -182,8 +182,10 @@ int vb_auto_open(const struct vb_auto_opts *opts, struct vb_port **port)
         free(a);
         return refuse(opts, error, strerror(error));
     }
-    a->port = (struct vb_port){
-        .ops = &auto_ops, .local = opts->udp->local, .src_port = opts->udp->src_port};
+    a->port = (struct vb_port){.ops = &auto_ops,
+                               .local = opts->udp->local,
+                               .src_port = opts->udp->src_port,
+                               .unsealed = true};
     a->shm = opts->shm;
     a->udp = opts->udp;
     a->watched[0] = a->watched[1] = -1;

@@ -367,6 +367,7 @@ struct vb_port *vb_faulty_wrap(struct vb_port *inner, struct vb_faults *faults,
     y->port.local = inner->local;
     y->port.src_port = inner->src_port;
     y->port.trace = inner->trace;
+    y->port.unsealed = inner->unsealed;
     publish_stats(y);
     return &y->port;
 }

@@ -7,6 +7,7 @@
 
 #include "nic/frame.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -48,6 +49,7 @@ struct vb_port {
     uint16_t src_port;
     struct vb_port_stats stats;
     struct vb_trace *trace; // told of every frame that passes; NULL: none
+    bool unsealed;          // frames may pass without an ICRC
 };
 
 #endif

@@ -211,7 +211,8 @@ int vb_shm_open(const struct vb_shm_opts *opts, struct vb_port **port)
     if (s == NULL)
         return vb_shm_fail(opts->error_text, ENOMEM, "no memory");
     memset(s, 0, sizeof *s);
-    s->port = (struct vb_port){.ops = &shm_ops, .local = local, .src_port = VB_ROCE_UDP_PORT};
+    s->port = (struct vb_port){
+        .ops = &shm_ops, .local = local, .src_port = VB_ROCE_UDP_PORT, .unsealed = true};
     s->end = SHM_END_LISTENER;
     s->ring_bytes = ring_bytes;
     s->epoll = s->spare = s->board_fd = s->place.listener = -1;
