@@ -62,6 +62,11 @@ const char *vb_nic_counter_name(unsigned i);
 // says why, and the old ones stay.
 int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text);
 
+// Keeps the last frames in a ring of so many bytes (4 KiB and more; 0: stops), and writes them as
+// pcapng, which Wireshark and tshark read.
+int vb_nic_trace(struct vb_nic *nic, uint32_t ring_bytes);
+int vb_nic_trace_dump(struct vb_nic *nic, int fd); // -EINVAL: no trace runs
+
 // Ends when every operation begun before it has been acknowledged or flushed: memory may then be
 // reused. -ETIMEDOUT: some are still under way.
 int vb_grace(struct vb_nic *nic, uint64_t timeout_ns);
@@ -146,6 +151,9 @@ int vb_cq_destroy(struct vb_cq *cq); // -EBUSY: queue pairs or shared receive qu
 // Asks for one event on the channel: for the next completion that is not polled yet, or the next
 // solicited one or error. -EINVAL: it has no channel.
 int vb_cq_arm(struct vb_cq *cq, bool solicited_only);
+// Events wait until so many completions have come, or so long since the first of them; 0 and 0:
+// not.
+int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us);
 // Not while another thread polls it. -EINVAL: more completions wait than it would hold.
 int vb_cq_resize(struct vb_cq *cq, uint32_t entries);
 

@@ -38,12 +38,16 @@ const char *vb_nic_counter_name(unsigned i)
     return i < COUNTERS ? counters[i].name : NULL;
 }
 
-static uint64_t of_lane(const struct vb_lane *lane, const struct counter *c)
+static uint64_t of_lane(struct vb_lane *lane, const struct counter *c)
 {
+    uint64_t value;
+
+    pthread_mutex_lock(&lane->lock);
     const char *base =
         c->of_port ? (const char *)&lane->port->stats : (const char *)vb_pu_counters(lane->pu);
-    const void *at = base + c->offset;
-    return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+    memcpy(&value, base + c->offset, sizeof value);
+    pthread_mutex_unlock(&lane->lock);
+    return value;
 }
 
 int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value)

@@ -167,6 +167,14 @@ int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
     return 0;
 }
 
+int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us)
+{
+    vb_host_lock(cq->nic);
+    int err = vb_dev_cq_moderate(cq->nic->dev, cq->cqn, count, (uint64_t)period_us * 1000);
+    vb_host_unlock(cq->nic);
+    return err;
+}
+
 int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
 {
     struct vb_driver_cq bigger;

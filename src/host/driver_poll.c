@@ -34,8 +34,28 @@ void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only)
     __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_ARM], htobe32(word), __ATOMIC_SEQ_CST);
 }
 
+// The entry goes to the end of the list of free ones.
+static void give_back(struct vb_driver_srq *srq, uint32_t index)
+{
+    struct vb_wqe_srq_next *tail = (void *)(srq->ring + (size_t)srq->tail * srq->stride);
+
+    tail->next = htobe16((uint16_t)index);
+    srq->tail = index;
+}
+
+static uint32_t index_of(const struct vb_driver_srq *srq, const struct vb_cqe *cqe)
+{
+    return be16toh(cqe->wqe_counter) & (srq->entries - 1);
+}
+
+// A completion of an XRC shared receive queue belongs to that, whoever received it.
+static bool is_of(const struct vb_cqe *cqe, uint32_t qpn, const struct vb_driver_srq *srq)
+{
+    return (be32toh(cqe->sop_drop_qpn) & 0xffffff) == qpn && (!cqe->srqn_uidx || srq);
+}
+
 // Moves the entries of others up over those of the queue pair, newest first.
-void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn)
+void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn, struct vb_driver_srq *srq)
 {
     uint64_t end = cq->ci, freed = 0;
 
@@ -43,7 +63,9 @@ void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn)
         end++;
     for (uint64_t i = end; i-- > cq->ci;) {
         struct vb_cqe *from = entry_at(cq, i);
-        if ((be32toh(from->sop_drop_qpn) & 0xffffff) == qpn) {
+        if (is_of(from, qpn, srq)) {
+            if (from->srqn_uidx)
+                give_back(srq, index_of(srq, from));
             freed++;
         } else if (freed > 0) {
             struct vb_cqe *to = entry_at(cq, i + freed);
@@ -137,15 +159,12 @@ static void take_receive(struct vb_driver_rq *rq, const struct vb_cqe *cqe, stru
     rq->ci = counter + 1;
 }
 
-// The entry goes to the end of the list of free ones.
 static void take_shared(struct vb_driver_srq *srq, const struct vb_cqe *cqe, struct vb_wc *wc)
 {
-    uint32_t index = be16toh(cqe->wqe_counter) & (srq->entries - 1);
-    struct vb_wqe_srq_next *tail = (void *)(srq->ring + (size_t)srq->tail * srq->stride);
+    uint32_t index = index_of(srq, cqe);
 
     wc->wr_id = srq->wr_id[index];
-    tail->next = htobe16((uint16_t)index);
-    srq->tail = index;
+    give_back(srq, index);
 }
 
 static void describe_receive(const struct vb_cqe *cqe, uint8_t opcode, struct vb_wc *wc)

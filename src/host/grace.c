@@ -2,6 +2,8 @@
 // The grace period: when it ends, nothing begun before it can touch the application's memory.
 #include "host/host.h"
 
+#include "base/bytes.h"
+#include "base/serial.h"
 #include "port/clock.h"
 
 #include <errno.h>
@@ -14,6 +16,17 @@ struct wait {
     bool answered;  // it was seen without an answer owed since
     bool done;
 };
+
+// Needs the locks. What was posted so far, as the NIC may know: others may be posting.
+static uint64_t posted(struct vb_nic *nic, const struct vb_driver_qp *qp)
+{
+    uint32_t word = be32toh(__atomic_load_n(&qp->dbrec[VB_DBREC_SQ], __ATOMIC_ACQUIRE));
+    struct vb_qp_progress p;
+
+    if (vb_dev_qp_progress(nic->dev, qp->qpn, &p) != 0)
+        return 0;
+    return vb_widen16(p.retired, (uint16_t)word);
+}
 
 // Needs the locks. The list of queue pairs as it is now; NULL: no memory, or none.
 static struct wait *begin(struct vb_nic *nic, uint32_t *count)
@@ -28,7 +41,7 @@ static struct wait *begin(struct vb_nic *nic, uint32_t *count)
     n = 0;
     for (struct vb_link *l = nic->qps.head.next; l != &nic->qps.head; l = l->next) {
         const struct vb_qp *qp = VB_CONTAINER_OF(l, struct vb_qp, link);
-        list[n++] = (struct wait){.qpn = qp->driver.qpn, .until = qp->driver.sq.pi};
+        list[n++] = (struct wait){.qpn = qp->driver.qpn, .until = posted(nic, &qp->driver)};
     }
     return list;
 }

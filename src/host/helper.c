@@ -73,13 +73,12 @@ static void serve(struct vb_nic *nic)
     } while (steps > 0 && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed));
 }
 
-// Prepares a lane for sleep. False: it has something to do. *deadline_ns becomes its next timer.
-static bool prepare(struct vb_lane *lane, struct pollfd *fd, uint64_t *deadline_ns)
+// What a sleeper waits for on a lane whose lock is held. False: it has something to do already.
+static bool settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns)
 {
     const struct vb_txq *txq = vb_pu_txq(lane->pu);
 
-    pthread_mutex_lock(&lane->lock);
-    int ready = lane->port->ops->sleep(lane->port);
+    *ready = lane->port->ops->sleep(lane->port);
     uint64_t timer = vb_pu_deadline(lane->pu);
     if (lane->nic->faulty && lane->port == lane->nic->faulty) {
         uint64_t held = vb_faulty_deadline(lane->port);
@@ -87,12 +86,33 @@ static bool prepare(struct vb_lane *lane, struct pollfd *fd, uint64_t *deadline_
     }
     if (txq->taken < txq->count && timer > vb_clock_ns() + FULL_NS)
         timer = vb_clock_ns() + FULL_NS; // not every port tells when it has room again
-    bool rung = vb_doorbells_pending(vb_dev_doorbells(lane->nic->dev));
+    *timer_ns = timer;
+    return *ready >= 0 && !vb_doorbells_pending(vb_dev_doorbells(lane->nic->dev));
+}
+
+// Prepares a lane for sleep. False: it has something to do. *deadline_ns becomes its next timer.
+static bool prepare(struct vb_lane *lane, struct pollfd *fd, uint64_t *deadline_ns)
+{
+    int ready;
+
+    pthread_mutex_lock(&lane->lock);
+    bool idle = settle(lane, &ready, &lane->asleep_until_ns);
+    uint64_t timer = lane->asleep_until_ns;
     pthread_mutex_unlock(&lane->lock);
     if (timer < *deadline_ns)
         *deadline_ns = timer;
     *fd = (struct pollfd){.fd = ready, .events = POLLIN};
-    return ready >= 0 && !rung;
+    return idle;
+}
+
+// Receiving has ended the port's preparation, and an earlier timer may have been set.
+void vb_helper_recheck(struct vb_lane *lane)
+{
+    uint64_t timer;
+    int ready;
+
+    if (!settle(lane, &ready, &timer) || timer < lane->asleep_until_ns)
+        vb_helper_wake(lane->nic);
 }
 
 static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint64_t deadline_ns)

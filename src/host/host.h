@@ -18,7 +18,8 @@
 
 enum {
     VB_HOST_LANES = 16,
-    VB_HOST_EVENTS = 1024, // asynchronous events kept for an application that does not ask
+    VB_HOST_SRQS = 1 << 16, // as many as a device can have
+    VB_HOST_EVENTS = 1024,  // asynchronous events kept for an application that does not ask
 };
 
 struct vb_lane {
@@ -27,6 +28,7 @@ struct vb_lane {
     struct vb_pu *pu;
     struct vb_port *port;
     atomic_uint_fast64_t entries; // how often it was run, for the helper to see
+    uint64_t asleep_until_ns;     // its next timer when the helper went to sleep
     struct vb_rx_frame frames[VB_PORT_RX_BATCH];
 };
 
@@ -44,11 +46,13 @@ struct vb_nic {
     uint32_t lanes;
     struct vb_lane *lane;
     struct vb_port *faulty; // lane 0's port, if it makes faults on purpose
-    atomic_uint waiting;    // control calls that want the lanes; pollers step back
+    struct vb_dev_hooks hooks;
+    atomic_uint waiting; // control calls that want the lanes; pollers step back
     struct vb_fifo pds, mrs, mws, cqs, channels, srqs, qps;
     uint32_t xrcds;
     struct vb_qp *qp_by_index[VB_DOORBELL_QPS];
-    void **cq_by_number, **srq_by_number;
+    void **cq_by_number;
+    void **srq_by_number; // never moves: threads that poll look into it without a lock
     uint32_t cq_room, srq_room;
     pthread_mutex_t event_lock;
     struct vb_nic_event event[VB_HOST_EVENTS];
@@ -121,10 +125,16 @@ void vb_host_drain(struct vb_nic *nic);
 // lock.
 void vb_host_collect(struct vb_lane *lane);
 
+// ---- faults.c: the device asks the rules
+void vb_host_hook_faults(struct vb_nic *nic);
+
 // ---- helper.c
 int vb_helper_start(struct vb_nic *nic);
 void vb_helper_stop(struct vb_nic *nic);
 void vb_helper_wake(struct vb_nic *nic);
+// Another thread has run the lane, whose lock it holds, while the helper sleeps: wakes it if what
+// it sleeps for is no longer all.
+void vb_helper_recheck(struct vb_lane *lane);
 // Something was posted: somebody must run the NIC. Cheap while the helper is awake.
 static inline void vb_helper_notice(struct vb_nic *nic)
 {

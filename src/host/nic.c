@@ -66,10 +66,11 @@ uint32_t vb_lane_run(struct vb_lane *lane)
         vb_pu_feed(lane->pu, lane->frames, frames);
         steps += work(lane, now);
     }
-    if (steps > 0)
-        vb_host_collect(lane);
+    vb_host_collect(lane); // some events come without a step
     uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
     atomic_store_explicit(&lane->entries, entries + 1, memory_order_relaxed);
+    if (atomic_load_explicit(&lane->nic->helper.asleep, memory_order_relaxed))
+        vb_helper_recheck(lane);
     return steps;
 }
 
@@ -159,6 +160,7 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
     if (!nic->dev)
         return -ENOMEM;
     nic->lane[0].pu = vb_dev_pu(nic->dev);
+    vb_host_hook_faults(nic);
     return 0;
 }
 
@@ -169,10 +171,13 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
         return NULL;
     nic->lanes = lanes;
     nic->lane = aligned_alloc(64, lanes * sizeof *nic->lane);
+    nic->srq_by_number = calloc(VB_HOST_SRQS, sizeof *nic->srq_by_number);
+    nic->srq_room = VB_HOST_SRQS;
     nic->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (!nic->lane || nic->event_fd < 0) {
+    if (!nic->lane || !nic->srq_by_number || nic->event_fd < 0) {
         if (nic->event_fd >= 0)
             close(nic->event_fd);
+        free(nic->srq_by_number);
         free(nic->lane);
         free(nic);
         return NULL;
@@ -189,6 +194,8 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
 
 static void free_nic(struct vb_nic *nic)
 {
+    if (nic->dev)
+        vb_nic_trace(nic, 0);
     if (nic->dev)
         vb_dev_destroy(nic->dev);
     for (uint32_t i = 0; i < nic->lanes; i++) {
@@ -260,5 +267,7 @@ void vb_nic_close(struct vb_nic *nic)
 
 void vb_nic_gid(const struct vb_nic *nic, uint8_t gid[16])
 {
+    pthread_mutex_lock(&nic->lane[0].lock); // faults may wrap the port meanwhile
     memcpy(gid, nic->lane[0].port->local.b, 16);
+    pthread_mutex_unlock(&nic->lane[0].lock);
 }

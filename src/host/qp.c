@@ -85,12 +85,20 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
     return 0;
 }
 
+// Its number may be another's soon.
+static void forget_completions(struct vb_qp *qp)
+{
+    vb_driver_cq_clean(&qp->send_cq->driver, qp->driver.qpn, qp->driver.srq);
+    vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn, qp->driver.srq);
+}
+
 int vb_qp_destroy(struct vb_qp *qp)
 {
     struct vb_nic *nic = qp->nic;
     vb_host_lock(nic);
     vb_host_drain(nic);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
+    forget_completions(qp);
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     vb_link_remove(&qp->link);
     vb_host_unlock(nic);
@@ -160,14 +168,19 @@ static void forget_former_life(struct vb_qp *qp, struct vb_qpc_mods *m)
 {
     modify(qp, m, VB_QPS_RESET);
     vb_driver_qp_reset(&qp->driver);
-    vb_driver_cq_clean(&qp->send_cq->driver, qp->driver.qpn);
-    vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn);
+    forget_completions(qp);
+}
+
+// Another state may make work, which a sleeping helper must hear of.
+static void run_soon(struct vb_qp *qp)
+{
+    vb_doorbell_ring(qp->driver.doorbells, qp->driver.qpn);
+    vb_helper_notice(qp->nic);
 }
 
 int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
 {
     struct vb_nic *nic = qp->nic;
-    struct vb_qpc_mods m = mods_of(nic, peer);
     const uint32_t remote = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC |
                             VB_RIGHT_FLUSH_GLOBAL;
     enum vb_qp_state state;
@@ -175,6 +188,7 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
     if (peer->rights & ~remote)
         return -EINVAL;
     vb_host_lock(nic);
+    struct vb_qpc_mods m = mods_of(nic, peer);
     int err = vb_dev_qp_state(nic->dev, qp->driver.qpn, &state);
     if (!err && state == VB_QPS_ERR)
         forget_former_life(qp, &m);
@@ -183,6 +197,7 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
     if (!err)
         err = walk_to_rts(qp, &m);
     vb_host_unlock(nic);
+    run_soon(qp);
     return err;
 }
 
@@ -192,6 +207,7 @@ static int move(struct vb_qp *qp, enum vb_qp_state state)
     int err = modify(qp, &(struct vb_qpc_mods){0}, state);
     vb_host_collect(&qp->nic->lane[0]);
     vb_host_unlock(qp->nic);
+    run_soon(qp);
     return err;
 }
 
@@ -202,9 +218,7 @@ int vb_qp_fail(struct vb_qp *qp)
 
 int vb_qp_drain(struct vb_qp *qp)
 {
-    int err = move(qp, VB_QPS_SQD);
-    vb_helper_notice(qp->nic); // it tells when it is done
-    return err;
+    return move(qp, VB_QPS_SQD);
 }
 
 int vb_qp_resume(struct vb_qp *qp)
@@ -218,7 +232,7 @@ int vb_qp_resume(struct vb_qp *qp)
                   ? modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_RTS)
                   : -EINVAL;
     vb_host_unlock(qp->nic);
-    vb_helper_notice(qp->nic);
+    run_soon(qp);
     return err;
 }
 
@@ -244,7 +258,10 @@ int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
 
 int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n)
 {
-    return vb_driver_post_recv(&qp->driver, wr, n);
+    int posted = vb_driver_post_recv(&qp->driver, wr, n);
+    if (posted > 0)
+        vb_helper_notice(qp->nic); // a failed queue pair flushes them
+    return posted;
 }
 
 const char *vb_wc_status_text(enum vb_wc_status status)
