@@ -40,6 +40,8 @@ struct vb_nic_opts {
     uint64_t seed;          // of keys and numbers, for tests; 0: drawn from the system
     const char *faults;     // faults on purpose, as docs/faults.md says; NULL: $VERBENA_FAULTS
     bool no_helper;         // only threads that poll run the NIC: no other thread is started
+    bool guarded;           // memory freed while registered becomes a peer's remote operation error
+                            // instead of a crash; slow. Also by $VERBENA_GUARD=1
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too
     char *error_text;       // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
 };

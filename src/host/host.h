@@ -47,7 +47,10 @@ struct vb_nic {
     struct vb_lane *lane;
     struct vb_port *faulty; // lane 0's port, if it makes faults on purpose
     struct vb_dev_hooks hooks;
-    atomic_uint waiting; // control calls that want the lanes; pollers step back
+    struct vb_mem_guard guard;
+    bool guard_populates; // the kernel can tell of rights, too
+    uint32_t guard_key;   // the region that was complained about last
+    atomic_uint waiting;  // control calls that want the lanes; pollers step back
     struct vb_fifo pds, mrs, mws, cqs, channels, srqs, qps;
     uint32_t xrcds;
     struct vb_qp *qp_by_index[VB_DOORBELL_QPS];
@@ -124,6 +127,9 @@ void vb_host_drain(struct vb_nic *nic);
 // ---- event.c: hands the device's events to channels and to the application. Needs the lane's
 // lock.
 void vb_host_collect(struct vb_lane *lane);
+
+// ---- guard.c
+const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic);
 
 // ---- faults.c: the device asks the rules
 void vb_host_hook_faults(struct vb_nic *nic);

@@ -149,6 +149,8 @@ static void init_lists(struct vb_nic *nic)
 static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
 {
     uint64_t secret[2];
+    const char *guard = getenv("VERBENA_GUARD");
+    bool guarded = opts->guarded || (guard && *guard && strcmp(guard, "0") != 0);
 
     draw(secret, opts->seed);
     nic->dev = vb_dev_create(&(struct vb_dev_opts){.seed = secret[0],
@@ -156,6 +158,7 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
                                                    .window_bytes = opts->window_bytes,
                                                    .lend_bytes = LEND_BYTES,
                                                    .hold_completions = true,
+                                                   .guard = guarded ? vb_host_guard(nic) : NULL,
                                                    .check_zero_length = opts->check_zero_length});
     if (!nic->dev)
         return -ENOMEM;

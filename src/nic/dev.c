@@ -50,6 +50,7 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
         free(dev);
         return NULL;
     }
+    dev->mkeys.guard = opts->guard;
     return dev;
 }
 

@@ -74,14 +74,15 @@ struct vb_dev_hooks {
 };
 
 struct vb_dev_opts {
-    uint64_t seed;          // of keys and queue pair numbers
-    uint64_t secret;        // more of it: 64 bits can be tried, 128 cannot
-    uint32_t window_bytes;  // in flight per queue pair; 0: the default
-    uint32_t fetch_depth;   // send WQEs fetched ahead per queue pair; 0: the default
-    uint32_t lend_bytes;    // payloads from this length on stay where they are until the port takes
-                            // them (see vb_pu_tx_keep); 0: all are copied
-    bool hold_completions;  // until vb_pu_publish(): after the port has the answers that go with
-                            // them, so that who sees a completion and exits leaves no peer waiting
+    uint64_t seed;         // of keys and queue pair numbers
+    uint64_t secret;       // more of it: 64 bits can be tried, 128 cannot
+    uint32_t window_bytes; // in flight per queue pair; 0: the default
+    uint32_t fetch_depth;  // send WQEs fetched ahead per queue pair; 0: the default
+    uint32_t lend_bytes;   // payloads from this length on stay where they are until the port takes
+                           // them (see vb_pu_tx_keep); 0: all are copied
+    bool hold_completions; // until vb_pu_publish(): after the port has the answers that go with
+                           // them, so that who sees a completion and exits leaves no peer waiting
+    const struct vb_mem_guard *guard; // looks after the memory of all regions; NULL: nobody does
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
 };
 

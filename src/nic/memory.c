@@ -19,7 +19,9 @@ static_assert(sizeof(struct vb_mkey) == 64, "one key, one cache line");
 
 int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2])
 {
-    memset(t, 0, sizeof *t);
+    t->count = 0;
+    t->drawn = 0;
+    t->guard = NULL;
     t->slots = aligned_alloc(64, TABLE_FIRST_SLOTS * sizeof *t->slots);
     if (!t->slots)
         return -ENOMEM;
@@ -101,6 +103,11 @@ static uint32_t draw_key(struct vb_mkey_table *t)
     }
 }
 
+static bool is_region(uint8_t kind)
+{
+    return kind == VB_MKEY_REGION || kind == VB_MKEY_GUARDED;
+}
+
 static bool is_legal(const struct vb_mkey_attr *a)
 {
     const uint32_t remote_stores = VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
@@ -127,7 +134,7 @@ int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uin
     struct vb_mkey m = {
         .key = draw_key(t),
         .pd = attr->pd,
-        .kind = (uint8_t)attr->kind,
+        .kind = attr->kind == VB_MKEY_REGION && t->guard ? VB_MKEY_GUARDED : (uint8_t)attr->kind,
         .bound = attr->kind == VB_MKEY_REGION,
         .start = attr->start,
         .len = attr->len,
@@ -158,7 +165,7 @@ int vb_mkey_destroy(struct vb_mkey_table *t, uint32_t key)
         return -ENOENT;
     if (m->windows)
         return -EBUSY;
-    if (m->kind != VB_MKEY_REGION)
+    if (!is_region(m->kind))
         unbind(t, m);
     uint32_t hole = (uint32_t)(m - t->slots);
     for (uint32_t i = (hole + 1) & t->mask; t->slots[i].key; i = (i + 1) & t->mask) {
@@ -176,7 +183,7 @@ int vb_mkey_destroy(struct vb_mkey_table *t, uint32_t key)
 int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_attr *attr)
 {
     struct vb_mkey *m = find(t, key);
-    if (!m || m->kind != VB_MKEY_REGION)
+    if (!m || !is_region(m->kind))
         return -ENOENT;
     if (m->windows)
         return -EBUSY;
@@ -208,7 +215,7 @@ enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_access
         return VB_MEM_NO_KEY;
     if (m->pd != who.pd)
         return VB_MEM_DOMAIN;
-    if (m->kind != VB_MKEY_REGION && !window_is_open(m, who, need))
+    if (!is_region(m->kind) && !window_is_open(m, who, need))
         return VB_MEM_STATE;
     if ((m->access & need) != need)
         return VB_MEM_RIGHTS;
@@ -220,6 +227,10 @@ enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_access
     if (addr < m->start || offset > m->len || len > m->len - offset)
         return VB_MEM_BOUNDS;
     *ptr = m->base + offset;
+    // The windows of a guarded region are guarded, too.
+    bool stores = need & (VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC);
+    if (t->guard && !t->guard->is_there(t->guard->ctx, key, *ptr, len, stores))
+        return VB_MEM_GONE;
     return VB_MEM_OK;
 }
 
@@ -232,7 +243,7 @@ static enum vb_mem_refusal judge_binding(const struct vb_mkey *r, uint32_t pd,
 {
     const uint32_t remote_stores = VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
 
-    if (!r || r->kind != VB_MKEY_REGION)
+    if (!r || !is_region(r->kind))
         return VB_MEM_NO_KEY;
     if (r->pd != pd)
         return VB_MEM_DOMAIN;
@@ -251,7 +262,7 @@ enum vb_mem_refusal vb_window_bind(struct vb_mkey_table *t, struct vb_accessor w
 {
     struct vb_mkey *w = b->window >> 8 ? find_name(t, b->window >> 8) : NULL;
 
-    if (!w || w->kind == VB_MKEY_REGION)
+    if (!w || is_region(w->kind))
         return VB_MEM_NO_KEY;
     if (w->pd != who.pd)
         return VB_MEM_DOMAIN;

@@ -29,6 +29,7 @@ enum vb_mem_refusal {
     VB_MEM_DOMAIN,
     VB_MEM_RIGHTS,
     VB_MEM_BOUNDS,
+    VB_MEM_GONE,  // the region is guarded, and its memory is no longer the application's
     VB_MEM_STATE, // a window that is bound already, or not to this queue pair
 };
 
@@ -36,6 +37,13 @@ enum vb_mkey_kind {
     VB_MKEY_REGION,
     VB_MKEY_WINDOW1, // bound by whoever shares its domain
     VB_MKEY_WINDOW2, // bound to one queue pair (type 2B)
+    VB_MKEY_GUARDED, // a region whose memory is looked at before each access
+};
+
+// Whether the memory is still there; asked for guarded regions.
+struct vb_mem_guard {
+    void *ctx;
+    bool (*is_there)(void *ctx, uint32_t key, const void *at, uint64_t len, bool write);
 };
 
 // Who asks: a queue pair in a domain.
@@ -68,6 +76,7 @@ struct vb_mkey_table {
     uint32_t count;
     uint64_t secret[2];
     uint64_t drawn;
+    const struct vb_mem_guard *guard; // NULL: regions are not guarded
 };
 
 struct vb_mkey_attr {

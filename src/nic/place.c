@@ -81,16 +81,20 @@ enum vb_placed vb_place_send(struct vb_pu *pu, struct vb_qpc *qp, const struct v
     return VB_PLACED;
 }
 
-bool vb_place_may(struct vb_pu *pu, const struct vb_qpc *qp, uint32_t pd, uint32_t rkey,
-                  uint64_t addr, uint32_t len, enum vb_access need, uint8_t **at)
+bool vb_place_may(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
+                  uint32_t len, enum vb_access need, uint8_t **at)
 {
     if ((qp->access & need) != need)
         return false;
     // A zero-length request names no memory: its key is not looked at (C9-88).
     if (len == 0 && !pu->dev->check_zero_length)
         return true;
-    return vb_mem_access(&pu->dev->mkeys, (struct vb_accessor){pd, qp->qpn}, rkey, addr, len, need,
-                         at) == VB_MEM_OK;
+    enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, (struct vb_accessor){pd, qp->qpn}, rkey,
+                                          addr, len, need, at);
+    if (r == VB_MEM_OK)
+        return true;
+    qp->resp.gone = r == VB_MEM_GONE;
+    return false;
 }
 
 static enum vb_placed write_begins(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,

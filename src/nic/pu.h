@@ -222,8 +222,8 @@ static inline bool vb_place_follows(const struct vb_responder *r, uint32_t facts
     uint32_t same = r->message == VB_MESSAGE_SEND ? VB_OP_SEND : VB_OP_WRITE;
     return (facts & same) && !(facts & VB_OP_FIRST);
 }
-bool vb_place_may(struct vb_pu *pu, const struct vb_qpc *qp, uint32_t pd, uint32_t rkey,
-                  uint64_t addr, uint32_t len, enum vb_access need, uint8_t **at);
+bool vb_place_may(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
+                  uint32_t len, enum vb_access need, uint8_t **at);
 // Who writes into the receive entry in use.
 struct vb_accessor vb_place_who(const struct vb_qpc *qp);
 // The receive entry in use is done with; its completion is due.

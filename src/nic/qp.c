@@ -163,6 +163,7 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     qp->max_dest_rd_atomic = m->max_dest_rd_atomic;
     qp->min_rnr_timer = m->min_rnr_timer;
     qp->resp.epsn = m->rq_psn;
+    qp->resp.pd = qp->pd;
     qp->state = VB_QPS_RTR;
     return 0;
 }

@@ -124,6 +124,7 @@ struct vb_responder {
     uint8_t nak_syndrome;
     bool nak_sent; // silent about packets ahead until one in sequence comes
     bool closing;  // a fatal NAK is owed; the queue pair fails once it is sent
+    bool gone;     // memory was refused because it is not there: our fault, not the peer's
     uint32_t nak_psn;
     enum vb_message message; // in progress
     uint64_t raddr;          // WRITE: next byte

@@ -35,6 +35,8 @@ static void owe_nak(struct vb_pu *pu, struct vb_qpc *qp, enum vb_aeth_kind kind,
 // A peer's violation: the NAK goes out behind the answers already owed, then the queue pair fails.
 static enum vb_rx_verdict refuse(struct vb_pu *pu, struct vb_qpc *qp, enum vb_nak code)
 {
+    if (code == VB_NAK_REMOTE_ACCESS && qp->resp.gone)
+        code = VB_NAK_REMOTE_OPERATION;
     qp->resp.closing = true;
     if (code == VB_NAK_INVALID_REQUEST)
         vb_pu_event(pu, VB_EVENT_QP_REQ_ERR, qp->qpn);
@@ -340,11 +342,10 @@ static enum vb_rx_verdict execute(struct vb_pu *pu, struct vb_qpc *qp, const str
 
     if (!vb_place_follows(r, pkt->facts))
         return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-    if (pkt->facts & VB_OP_FIRST) {
+    if ((pkt->facts & VB_OP_FIRST) && qp->type == VB_QPT_XRC_TGT) {
         if (!set_domain(pu, qp, pkt, &r->pd))
             return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-        if (qp->type == VB_QPT_XRC_TGT)
-            qp->srq = vb_dev_srq(pu->dev, pkt->xrc_srqn);
+        qp->srq = vb_dev_srq(pu->dev, pkt->xrc_srqn);
     }
     if (pkt->facts & VB_OP_SEND)
         return judge(pu, qp, pkt, vb_place_send(pu, qp, pkt));
@@ -457,7 +458,8 @@ static void job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_
     }
     r->closing = true;
     vb_pu_event(pu, VB_EVENT_QP_ACCESS_ERR, qp->qpn);
-    owe_nak(pu, qp, VB_AETH_NAK, VB_NAK_REMOTE_ACCESS, job->psn);
+    owe_nak(pu, qp, VB_AETH_NAK, r->gone ? VB_NAK_REMOTE_OPERATION : VB_NAK_REMOTE_ACCESS,
+            job->psn);
     r->job_count = r->job_new = 0;
 }
 
