@@ -3,6 +3,7 @@
 #ifndef VB_NIC_COMPLETION_H
 #define VB_NIC_COMPLETION_H
 
+#include "base/spin.h"
 #include "nic/dev.h"
 #include "nic/timer.h"
 #include "verbena/wqe.h"
@@ -12,6 +13,9 @@
 
 struct vb_cqc {
     uint32_t cqn;
+    struct vb_pu *pu;
+    bool crossing; // several units write to it, under the lock
+    struct vb_spin lock;
     uint32_t entries; // power of two
     uint8_t *ring;
     const uint32_t *dbrec;

@@ -21,33 +21,81 @@ enum {
 
 #define PD_FREE UINT32_MAX
 
-struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
+// ---- the device and its units
+
+static void pu_destroy(struct vb_pu *pu)
 {
-    struct vb_dev *dev = aligned_alloc(64, (sizeof *dev + 63) & ~(size_t)63);
-    if (!dev)
+    vb_ah_fini(pu);
+    pu->txq.taken = pu->txq.count;
+    vb_pu_tx_release(pu);
+    vb_timers_fini(&pu->timers);
+    vb_wr_pool_fini(&pu->pool);
+    if (pu->inbox)
+        vb_inbox_fini(pu->inbox);
+    free(pu->inbox);
+    free(pu->kept);
+    free(pu->txq.arena);
+    free(pu);
+}
+
+static struct vb_pu *pu_create(struct vb_dev *dev, uint32_t index)
+{
+    struct vb_pu *pu = aligned_alloc(64, (sizeof *pu + 63) & ~(size_t)63);
+    if (!pu)
         return NULL;
-    memset(dev, 0, sizeof *dev);
+    memset(pu, 0, sizeof *pu);
+    pu->dev = dev;
+    pu->index = index;
+    pu->fetch_depth = dev->fetch_depth;
+    vb_fifo_init(&pu->run);
+    pu->txq.arena = aligned_alloc(4096, VB_TX_BYTES);
+    pu->kept = aligned_alloc(4096, (size_t)VB_TX_FRAMES * VB_MTU_MAX);
+    bool made = pu->txq.arena && pu->kept;
+    if (made && dev->pu_count > 1) {
+        pu->inbox = aligned_alloc(64, (sizeof *pu->inbox + 63) & ~(size_t)63);
+        made = pu->inbox && vb_inbox_init(pu->inbox) == 0;
+    }
+    if (made)
+        return pu;
+    pu_destroy(pu);
+    return NULL;
+}
+
+static uint32_t within(uint32_t value, uint32_t low, uint32_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+static void configure(struct vb_dev *dev, const struct vb_dev_opts *opts)
+{
+    uint32_t window = opts->window_bytes ? opts->window_bytes : WINDOW_DEFAULT;
+
     dev->prng.state = opts->seed;
-    dev->window_bytes = opts->window_bytes ? opts->window_bytes : WINDOW_DEFAULT;
-    if (dev->window_bytes < WINDOW_MIN)
-        dev->window_bytes = WINDOW_MIN;
-    if (dev->window_bytes > WINDOW_MAX)
-        dev->window_bytes = WINDOW_MAX;
+    dev->window_bytes = within(window, WINDOW_MIN, WINDOW_MAX);
     dev->lend_bytes = opts->lend_bytes ? opts->lend_bytes : UINT32_MAX;
     dev->check_zero_length = opts->check_zero_length;
     dev->hold_completions = opts->hold_completions;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
+    dev->pu_count = opts->pus ? opts->pus : 1;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
-    dev->pu.dev = dev;
-    dev->pu.fetch_depth = dev->fetch_depth;
-    vb_fifo_init(&dev->pu.run);
-    dev->pu.txq.arena = aligned_alloc(4096, VB_TX_BYTES);
+}
+
+struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
+{
     const uint64_t secret[2] = {opts->seed, opts->secret};
-    dev->pu.kept = aligned_alloc(4096, (size_t)VB_TX_FRAMES * VB_MTU_MAX);
-    if (!dev->pu.txq.arena || !dev->pu.kept || vb_mkey_table_init(&dev->mkeys, secret) != 0) {
-        free(dev->pu.kept);
-        free(dev->pu.txq.arena);
-        free(dev);
+    struct vb_dev *dev = aligned_alloc(64, (sizeof *dev + 63) & ~(size_t)63);
+    if (!dev)
+        return NULL;
+    memset(dev, 0, sizeof *dev);
+    configure(dev, opts);
+    bool made = dev->pu_count <= VB_PUS_MAX && (dev->pu_count & (dev->pu_count - 1)) == 0 &&
+                vb_mkey_table_init(&dev->mkeys, secret) == 0;
+    for (uint32_t i = 0; made && i < dev->pu_count; i++) {
+        dev->pu[i] = pu_create(dev, i);
+        made = dev->pu[i] != NULL;
+    }
+    if (!made) {
+        vb_dev_destroy(dev);
         return NULL;
     }
     dev->mkeys.guard = opts->guard;
@@ -59,21 +107,17 @@ void vb_dev_destroy(struct vb_dev *dev)
     for (uint32_t i = 0; dev->qp_count > 0; i++) {
         if (!dev->qps[i])
             continue;
-        vb_qpc_destroy(&dev->pu, dev->qps[i]);
+        vb_qpc_destroy(dev->qps[i]->pu, dev->qps[i]);
         dev->qp_count--;
     }
     for (uint32_t i = 0; i < dev->cq_room; i++)
         free(dev->cqs[i]);
     for (uint32_t i = 0; i < dev->srq_room; i++)
         free(dev->srqs[i]);
-    vb_ah_fini(&dev->pu);
-    dev->pu.txq.taken = dev->pu.txq.count;
-    vb_pu_tx_release(&dev->pu);
-    vb_timers_fini(&dev->pu.timers);
-    vb_wr_pool_fini(&dev->pu.pool);
+    for (uint32_t i = 0; i < VB_PUS_MAX; i++)
+        if (dev->pu[i])
+            pu_destroy(dev->pu[i]);
     vb_mkey_table_fini(&dev->mkeys);
-    free(dev->pu.kept);
-    free(dev->pu.txq.arena);
     free(dev->cqs);
     free(dev->srqs);
     free(dev->pd_users);
@@ -87,12 +131,22 @@ void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks)
 
 struct vb_pu *vb_dev_pu(struct vb_dev *dev)
 {
-    return &dev->pu;
+    return dev->pu[0];
+}
+
+struct vb_pu *vb_dev_pu_at(struct vb_dev *dev, uint32_t index)
+{
+    return index < dev->pu_count ? dev->pu[index] : NULL;
 }
 
 struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev)
 {
-    return &dev->bells;
+    return &dev->pu[0]->bells;
+}
+
+struct vb_doorbells *vb_pu_doorbells(struct vb_pu *pu)
+{
+    return &pu->bells;
 }
 
 // Doubles an array of `size`-byte elements up to `max` elements; new ones are filled with `fill`.
@@ -210,12 +264,16 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
             return -ENOMEM;
         dev->cqs = cqs;
     }
-    if (vb_timers_reserve(&dev->pu.timers, dev->qp_count + dev->cq_count + 1) != 0)
+    struct vb_pu *pu = vb_dev_pu_at(dev, attr->pu);
+    if (!pu)
+        return -ENOENT;
+    if (vb_timers_reserve(&pu->timers, dev->qp_count + dev->cq_count + 1) != 0)
         return -ENOMEM;
     struct vb_cqc *cq = calloc(1, sizeof *cq);
     if (!cq)
         return -ENOMEM;
     *cq = (struct vb_cqc){.cqn = i + 1,
+                          .pu = pu,
                           .entries = attr->entries,
                           .ring = attr->ring,
                           .dbrec = attr->dbrec,
@@ -237,7 +295,7 @@ int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entr
         return -ENOENT;
     if (!ring || !entries || entries > VB_CQ_ENTRIES_MAX || (entries & (entries - 1)))
         return -EINVAL;
-    vb_pu_publish(&dev->pu);
+    vb_pu_publish(cq->pu);
     cq->ring = ring;
     cq->entries = entries;
     return 0;
@@ -260,7 +318,7 @@ int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
     struct vb_cqc *cq = cq_of(dev, cqn);
     if (!cq)
         return -ENOENT;
-    vb_cqc_tell(&dev->pu, cq, false);
+    vb_cqc_tell(cq->pu, cq, false);
     return 0;
 }
 
@@ -271,8 +329,8 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
         return -ENOENT;
     if (cq->users)
         return -EBUSY;
-    vb_pu_publish(&dev->pu);
-    vb_timer_remove(&dev->pu.timers, &cq->timer);
+    vb_pu_publish(cq->pu);
+    vb_timer_remove(&cq->pu->timers, &cq->timer);
     dev->cq_count--;
     dev->cqs[cqn - 1] = NULL;
     free(cq);
@@ -304,6 +362,9 @@ int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint3
     if (cq)
         cq->users++;
     srq->srqn = i + 1;
+    srq->crossing = dev->pu_count > 1;
+    if (cq && dev->pu_count > 1)
+        cq->crossing = true; // targets of any unit may write to it
     dev->srqs[i] = srq;
     *srqn = srq->srqn;
     return 0;
@@ -324,7 +385,7 @@ int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn)
     for (uint32_t i = 0; i < VB_DOORBELL_QPS; i++) {
         struct vb_qpc *qp = srq->xrcd ? dev->qps[i] : NULL;
         if (qp && qp->type == VB_QPT_XRC_TGT)
-            vb_qpc_forget_srq(&dev->pu, qp, srq);
+            vb_qpc_forget_srq(qp->pu, qp, srq);
     }
     free(srq);
     return 0;
@@ -345,10 +406,10 @@ int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit)
 
 // Numbers are handed out round robin with a generation above the index, so that packets for a queue
 // pair that is gone do not find its successor. 0 and 1 are the management queue pairs'.
-static uint32_t qpn_draw(struct vb_dev *dev)
+static uint32_t qpn_draw(struct vb_dev *dev, const struct vb_pu *pu)
 {
     uint32_t i = dev->qp_hint;
-    while (dev->qps[i] || i < 2)
+    while (dev->qps[i] || i < 2 || i % dev->pu_count != pu->index)
         i = (i + 1) % VB_DOORBELL_QPS;
     dev->qp_hint = (i + 1) % VB_DOORBELL_QPS;
     uint32_t generation = dev->qp_generation[i]++ % (1u << (24 - 14));
@@ -366,9 +427,9 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     struct vb_srqc *srq = vb_dev_srq(dev, attr->srqn);
     if (!users || !send_cq || !recv_cq || (attr->srqn && !srq))
         return -ENOENT;
-    if (dev->qp_count >= VB_DOORBELL_QPS - 2)
+    if (send_cq->pu->qp_count >= VB_DOORBELL_QPS / dev->pu_count - 2)
         return -ENOMEM;
-    int err = vb_timers_reserve(&dev->pu.timers, dev->qp_count + dev->cq_count + 1);
+    int err = vb_timers_reserve(&send_cq->pu->timers, dev->qp_count + dev->cq_count + 1);
     if (!err)
         err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
     if (err)
@@ -376,10 +437,14 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     qp->srq = srq;
     if (srq)
         srq->users++;
-    qp->qpn = qpn_draw(dev);
+    qp->pu = send_cq->pu;
+    if (recv_cq->pu != qp->pu)
+        recv_cq->crossing = true;
+    qp->qpn = qpn_draw(dev, qp->pu);
     qp->sq.source.qpn = qp->qpn;
     dev->qps[qp->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     dev->qp_count++;
+    qp->pu->qp_count++;
     send_cq->users++;
     recv_cq->users++;
     ++*users;
@@ -390,7 +455,7 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
 int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods)
 {
     struct vb_qpc *qp = vb_dev_qp(dev, qpn);
-    return qp ? vb_qpc_modify(&dev->pu, qp, mods) : -ENOENT;
+    return qp ? vb_qpc_modify(qp->pu, qp, mods) : -ENOENT;
 }
 
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state)
@@ -426,6 +491,7 @@ int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
     --*pd_users(dev, qp->pd);
     dev->qps[qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     dev->qp_count--;
-    vb_qpc_destroy(&dev->pu, qp);
+    qp->pu->qp_count--;
+    vb_qpc_destroy(qp->pu, qp);
     return 0;
 }

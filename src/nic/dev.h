@@ -40,6 +40,7 @@ enum vb_qp_type {
 enum {
     VB_RETRY_INFINITE = 7, // of rnr_retry (clause 9.7.5.2.8)
     VB_RD_ATOMIC_MAX = 16, // READs in flight, either direction
+    VB_PUS_MAX = 16,
     VB_CQ_ENTRIES_MAX = 1 << 22,
     VB_SQ_BLOCKS_MAX = 1 << 15, // half the range of the 16-bit counters
     VB_RQ_ENTRIES_MAX = 1 << 15,
@@ -74,6 +75,7 @@ struct vb_dev_hooks {
 };
 
 struct vb_dev_opts {
+    uint32_t pus;          // processing units: a power of two up to VB_PUS_MAX; 0: one
     uint64_t seed;         // of keys and queue pair numbers
     uint64_t secret;       // more of it: 64 bits can be tried, 128 cannot
     uint32_t window_bytes; // in flight per queue pair; 0: the default
@@ -87,6 +89,7 @@ struct vb_dev_opts {
 };
 
 struct vb_cqc_attr {
+    uint32_t pu;      // the unit that owns it; queue pairs live on that of their send queue
     void *ring;       // entries * 64 bytes, all op_own bytes with VB_CQE_INVALID
     uint32_t entries; // power of two
     uint32_t *dbrec;  // two words
@@ -144,8 +147,10 @@ struct vb_qpc_mods {
 struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts); // NULL: no memory
 void vb_dev_destroy(struct vb_dev *dev);
 void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks); // NULL: none
-struct vb_pu *vb_dev_pu(struct vb_dev *dev);
-struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev);
+struct vb_pu *vb_dev_pu(struct vb_dev *dev);                            // the first
+struct vb_pu *vb_dev_pu_at(struct vb_dev *dev, uint32_t index);
+struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev); // the first unit's
+struct vb_doorbells *vb_pu_doorbells(struct vb_pu *pu);
 
 // All of these return 0 or a negative errno: -EINVAL for an attribute out of range, -ENOENT for an
 // object that does not exist, -EBUSY for one in use, -ENOMEM for a limit reached.
@@ -181,6 +186,8 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
 int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn);
 
 // ---- the processing unit
+// Units run at the same time, each in one thread at a time; all that is above needs all of them at
+// rest. A queue pair's number names its unit by its lowest bits, so that a port can steer frames.
 
 // Hands over received frames; they are consumed by the next steps. Only when none are left.
 void vb_pu_feed(struct vb_pu *pu, const struct vb_rx_frame *frames, uint32_t count);
@@ -188,6 +195,10 @@ uint32_t vb_pu_frames_left(const struct vb_pu *pu);
 
 // Does one step. VB_STEP_NONE: idle, or the transmit queue is full (vb_pu_wants_tx).
 struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns);
+
+// Units that were handed frames since the last call, one bit each: somebody must run them.
+uint32_t vb_pu_handed(struct vb_pu *pu);
+bool vb_pu_has_mail(const struct vb_pu *pu); // frames handed over by others wait
 
 // Steps until there is nothing to do or no room to send. Returns the number of steps.
 uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns);

@@ -205,7 +205,7 @@ static bool window_is_open(const struct vb_mkey *m, struct vb_accessor who, enum
     return m->kind == VB_MKEY_WINDOW1 || m->qpn == who.qpn;
 }
 
-enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_accessor who,
+static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_accessor who,
                                  uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
                                  uint8_t **ptr)
 {
@@ -234,6 +234,15 @@ enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_access
     return VB_MEM_OK;
 }
 
+enum vb_mem_refusal vb_mem_judge(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key,
+                                 uint64_t addr, uint64_t len, enum vb_access need, uint8_t **ptr)
+{
+    vb_spin_lock(&t->lock);
+    enum vb_mem_refusal r = judge(t, who, key, addr, len, need, ptr);
+    vb_spin_unlock(&t->lock);
+    return r;
+}
+
 // ---- windows
 
 // What a region gives to a window (clause 10.6.7.2): memory of the same domain, and no right to
@@ -257,8 +266,8 @@ static enum vb_mem_refusal judge_binding(const struct vb_mkey *r, uint32_t pd,
     return VB_MEM_OK;
 }
 
-enum vb_mem_refusal vb_window_bind(struct vb_mkey_table *t, struct vb_accessor who,
-                                   const struct vb_binding *b)
+static enum vb_mem_refusal bind(struct vb_mkey_table *t, struct vb_accessor who,
+                                const struct vb_binding *b)
 {
     struct vb_mkey *w = b->window >> 8 ? find_name(t, b->window >> 8) : NULL;
 
@@ -289,7 +298,7 @@ enum vb_mem_refusal vb_window_bind(struct vb_mkey_table *t, struct vb_accessor w
     return VB_MEM_OK;
 }
 
-enum vb_mem_refusal vb_key_invalidate(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key)
+static enum vb_mem_refusal invalidate(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key)
 {
     struct vb_mkey *m = find(t, key);
 
@@ -301,4 +310,21 @@ enum vb_mem_refusal vb_key_invalidate(struct vb_mkey_table *t, struct vb_accesso
         return VB_MEM_STATE;
     unbind(t, m);
     return VB_MEM_OK;
+}
+
+enum vb_mem_refusal vb_window_bind(struct vb_mkey_table *t, struct vb_accessor who,
+                                   const struct vb_binding *b)
+{
+    vb_spin_lock(&t->lock);
+    enum vb_mem_refusal r = bind(t, who, b);
+    vb_spin_unlock(&t->lock);
+    return r;
+}
+
+enum vb_mem_refusal vb_key_invalidate(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key)
+{
+    vb_spin_lock(&t->lock);
+    enum vb_mem_refusal r = invalidate(t, who, key);
+    vb_spin_unlock(&t->lock);
+    return r;
 }

@@ -6,6 +6,8 @@
 #ifndef VB_NIC_MEMORY_H
 #define VB_NIC_MEMORY_H
 
+#include "base/spin.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -77,6 +79,7 @@ struct vb_mkey_table {
     uint64_t secret[2];
     uint64_t drawn;
     const struct vb_mem_guard *guard; // NULL: regions are not guarded
+    struct vb_spin lock;              // of windows, which work requests change
 };
 
 struct vb_mkey_attr {
@@ -106,15 +109,14 @@ uint32_t vb_mkey_current(const struct vb_mkey_table *t, uint32_t key);
 const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key);
 
 // The whole judgement, for whatever vb_mem_access() cannot grant at first sight.
-enum vb_mem_refusal vb_mem_judge(const struct vb_mkey_table *t, struct vb_accessor who,
-                                 uint32_t key, uint64_t addr, uint64_t len, enum vb_access need,
-                                 uint8_t **ptr);
+enum vb_mem_refusal vb_mem_judge(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key,
+                                 uint64_t addr, uint64_t len, enum vb_access need, uint8_t **ptr);
 
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.
 // Most keys are regions that lie where their hash says: these are granted here.
-static inline enum vb_mem_refusal vb_mem_access(const struct vb_mkey_table *t,
-                                                struct vb_accessor who, uint32_t key, uint64_t addr,
-                                                uint64_t len, enum vb_access need, uint8_t **ptr)
+static inline enum vb_mem_refusal vb_mem_access(struct vb_mkey_table *t, struct vb_accessor who,
+                                                uint32_t key, uint64_t addr, uint64_t len,
+                                                enum vb_access need, uint8_t **ptr)
 {
     const struct vb_mkey *m = &t->slots[key >> 8 & t->mask];
     uint64_t offset = addr - m->start; // past the end if addr lies before the start

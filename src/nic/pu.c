@@ -64,6 +64,18 @@ void vb_pu_feed(struct vb_pu *pu, const struct vb_rx_frame *frames, uint32_t cou
     pu->rx_count = count;
 }
 
+uint32_t vb_pu_handed(struct vb_pu *pu)
+{
+    uint32_t handed = pu->handed;
+    pu->handed = 0;
+    return handed;
+}
+
+bool vb_pu_has_mail(const struct vb_pu *pu)
+{
+    return pu->inbox && vb_inbox_waiting(pu->inbox);
+}
+
 uint32_t vb_pu_frames_left(const struct vb_pu *pu)
 {
     return pu->rx_count - pu->rx_next;
@@ -104,15 +116,33 @@ static bool is_welcome(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_f
     return qp->state == VB_QPS_RTS ? is_peer(qp, frame) : admits(pu, qp, frame, request);
 }
 
+static enum vb_rx_verdict stranger(struct vb_pu *pu)
+{
+    pu->count.rx_stranger++;
+    return VB_RX_STRANGER;
+}
+
+static enum vb_rx_verdict hand_over(struct vb_pu *pu, struct vb_pu *to,
+                                    const struct vb_rx_frame *frame)
+{
+    if (vb_inbox_put(to->inbox, frame))
+        pu->handed |= 1u << to->index;
+    else
+        pu->count.rx_no_mailbox++;
+    return VB_RX_STRANGER;
+}
+
 static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
                                 const struct vb_packet *pkt)
 {
     struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
 
-    if (!qp || !is_welcome(pu, qp, frame, pkt)) {
-        pu->count.rx_stranger++;
-        return VB_RX_STRANGER;
-    }
+    if (!qp)
+        return stranger(pu);
+    if (qp->pu != pu)
+        return hand_over(pu, qp->pu, frame);
+    if (!is_welcome(pu, qp, frame, pkt))
+        return stranger(pu);
     if (!vb_qpc_is_reliable(qp))
         return vb_unreliable_receive(pu, qp, pkt, frame);
     return pkt->facts & VB_OP_REQUEST ? vb_responder_receive(pu, qp, pkt)
@@ -151,7 +181,7 @@ static void ring(struct vb_pu *pu, uint32_t index)
 
 static void answer_doorbells(struct vb_pu *pu)
 {
-    struct vb_doorbells *bells = &pu->dev->bells;
+    struct vb_doorbells *bells = &pu->bells;
 
     for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++) {
         if (!atomic_load_explicit(&bells->top[t], memory_order_relaxed))
@@ -219,8 +249,12 @@ static bool rx_step(struct vb_pu *pu)
         vb_responder_complete(pu, qp);
         return true;
     }
-    if (pu->rx_next == pu->rx_count)
-        return false;
+    if (pu->rx_next == pu->rx_count) {
+        if (!pu->inbox || !vb_inbox_waiting(pu->inbox))
+            return false;
+        pu->rx_next = 0;
+        pu->rx_count = vb_inbox_take(pu->inbox, &pu->rx);
+    }
     frame_in(pu);
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include "base/prng.h"
 #include "nic/dev.h"
+#include "nic/inbox.h"
 #include "nic/qp.h"
 #include "wire/packet.h"
 
@@ -18,6 +19,11 @@ enum {
 
 struct vb_pu {
     struct vb_dev *dev;
+    uint32_t index;
+    uint32_t handed; // units that were handed frames
+    uint32_t qp_count;
+    struct vb_inbox *inbox; // frames from other units; NULL: there are none
+    struct vb_doorbells bells;
     uint64_t now_ns;
     const struct vb_rx_frame *rx;
     uint32_t rx_next, rx_count;
@@ -59,8 +65,8 @@ struct vb_dev {
     uint32_t srq_room;
     bool check_zero_length, hold_completions;
     const struct vb_dev_hooks *hooks;
-    struct vb_doorbells bells;
-    struct vb_pu pu;
+    uint32_t pu_count;
+    struct vb_pu *pu[VB_PUS_MAX];
 };
 
 static inline struct vb_qpc *vb_dev_qp(struct vb_dev *dev, uint32_t qpn)

@@ -24,11 +24,9 @@ uint64_t vb_rnr_timer_ns(uint8_t code)
     return code == 0 ? 655360000u : (uint64_t)table[code & 31] * 10000;
 }
 
-void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
+static void complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
                      const struct vb_completion *c)
 {
-    VB_RECORD(pu, .kind = VB_STEP_COMPLETE, .opcode = c->opcode, .detail = c->syndrome,
-              .qpn = c->qpn, .cqn = cq->cqn, .counter = c->counter, .bytes = c->bytes);
     bool broken = cq->overrun;
     if (!vb_cqc_write(cq, c)) {
         pu->count.cq_overrun++;
@@ -37,14 +35,28 @@ void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
         vb_qpc_fail(pu, qp);
         return;
     }
-    if (!pu->dev->hold_completions) {
+    if (!pu->dev->hold_completions || cq->crossing) {
         vb_cqc_publish(cq);
     } else if (!cq->listed) {
         cq->listed = true;
         cq->later = pu->unpublished;
         pu->unpublished = cq;
     }
-    vb_cqc_tell(pu, cq, false);
+    vb_cqc_tell(pu, cq, cq->crossing); // its timer is another unit's
+}
+
+void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
+                     const struct vb_completion *c)
+{
+    VB_RECORD(pu, .kind = VB_STEP_COMPLETE, .opcode = c->opcode, .detail = c->syndrome,
+              .qpn = c->qpn, .cqn = cq->cqn, .counter = c->counter, .bytes = c->bytes);
+    if (!cq->crossing) {
+        complete(pu, qp, cq, c);
+        return;
+    }
+    vb_spin_lock(&cq->lock);
+    complete(pu, qp, cq, c);
+    vb_spin_unlock(&cq->lock);
 }
 
 // Moderated, an event waits for more entries, but not for ever.

@@ -142,6 +142,7 @@ struct vb_responder {
 
 struct vb_qpc {
     struct vb_link run; // in the PU's run list
+    struct vb_pu *pu;
     uint32_t qpn;
     uint32_t pd;
     enum vb_qp_type type;

@@ -43,7 +43,7 @@ static void refresh(struct vb_srqc *srq)
         srq->end = seen;
 }
 
-bool vb_srqc_load(struct vb_pu *pu, struct vb_srqc *srq, struct vb_recv *recv)
+static bool load(struct vb_pu *pu, struct vb_srqc *srq, struct vb_recv *recv)
 {
     if (srq->taken == srq->end) {
         refresh(srq);
@@ -66,4 +66,14 @@ bool vb_srqc_load(struct vb_pu *pu, struct vb_srqc *srq, struct vb_recv *recv)
         }
     }
     return true;
+}
+
+bool vb_srqc_load(struct vb_pu *pu, struct vb_srqc *srq, struct vb_recv *recv)
+{
+    if (!srq->crossing)
+        return load(pu, srq, recv);
+    vb_spin_lock(&srq->lock);
+    bool loaded = load(pu, srq, recv);
+    vb_spin_unlock(&srq->lock);
+    return loaded;
 }

@@ -12,6 +12,8 @@
 
 struct vb_srqc {
     uint32_t srqn;
+    bool crossing; // several units take from it, under the lock
+    struct vb_spin lock;
     uint32_t pd;
     uint32_t xrcd;
     struct vb_cqc *cq; // of an XRC queue

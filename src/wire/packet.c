@@ -7,9 +7,8 @@
 #include <assert.h>
 
 // The BTH as three words, first to last.
-#define BTH_TVER_MASK (0xfu << 16)
-#define BTH_FECN      (1u << 31)
-#define BTH_BECN      (1u << 30)
+#define BTH_TVER_MASK   (0xfu << 16)
+#define BTH_MARKS_SHIFT 30 // FECN above BECN
 
 enum {
     LOW_24 = 0xffffff, // a number below reserved bits or another field
@@ -130,8 +129,7 @@ static void decode_bth(uint32_t first, const uint8_t *bytes, struct vb_packet *o
     out->opcode = (uint8_t)(first >> 24);
     out->solicited = first & VB_BTH_SOLICITED;
     out->ack_request = third & VB_BTH_ACK_REQUEST;
-    out->becn = second & BTH_BECN;
-    out->fecn = second & BTH_FECN;
+    out->marks = (uint8_t)(second >> BTH_MARKS_SHIFT);
     out->pkey = (uint16_t)first;
     out->dest_qpn = second & LOW_24;
     out->psn = third & LOW_24;
@@ -242,7 +240,7 @@ size_t vb_packet_encode(uint8_t *dst, const struct vb_packet *p)
     assert(info->facts != 0);
     uint32_t first = (uint32_t)p->opcode << 24 | (p->solicited ? VB_BTH_SOLICITED : 0) |
                      VB_BTH_MIGREQ | vb_packet_pad(p->payload_len) << VB_BTH_PAD_SHIFT | p->pkey;
-    uint32_t marks = (p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0);
+    uint32_t marks = (uint32_t)p->marks << BTH_MARKS_SHIFT;
     uint32_t ack = p->ack_request ? VB_BTH_ACK_REQUEST : 0;
 
     vb_bth_write(dst, first, marks | (p->dest_qpn & LOW_24), ack | (p->psn & LOW_24));

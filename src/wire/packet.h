@@ -11,13 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum vb_mark {
+    VB_MARK_BECN = 1 << 0,
+    VB_MARK_FECN = 1 << 1,
+};
+
 // What every packet has comes first; what not every opcode carries follows in one run.
 struct vb_packet {
     uint8_t opcode;
     uint8_t transport; // of the opcode: enum vb_transport
     bool solicited;
     bool ack_request;
-    bool becn, fecn;
+    uint8_t marks; // of congestion: set of enum vb_mark
     uint16_t pkey;
     uint32_t facts; // of the opcode
     uint32_t dest_qpn;

@@ -40,8 +40,7 @@ static void test_decodes_a_literal_write(void **state)
     assert_int_equal(p.facts, vb_opcode_table[VB_RC_WRITE_ONLY_IMM].facts);
     assert_true(p.solicited);
     assert_true(p.ack_request);
-    assert_true(p.becn);
-    assert_false(p.fecn);
+    assert_int_equal(p.marks, VB_MARK_BECN);
     assert_int_equal(p.pkey, 0xffff);
     assert_int_equal(p.dest_qpn, 0xabcdef);
     assert_int_equal(p.psn, 0x123456);
@@ -62,7 +61,7 @@ static void test_encodes_the_same_literal(void **state)
         .opcode = VB_RC_WRITE_ONLY_IMM,
         .solicited = true,
         .ack_request = true,
-        .becn = true,
+        .marks = VB_MARK_BECN,
         .pkey = VB_PKEY_DEFAULT,
         .dest_qpn = 0xabcdef,
         .psn = 0x123456,
@@ -176,7 +175,8 @@ static struct vb_packet read_by_hand(const struct layout *l)
     struct vb_packet p = {.opcode = l->opcode, .transport = (uint8_t)l->transport};
     bool masked = strchr(h, 'm'), atomic = masked || strchr(h, 'c'), reth = strchr(h, 'r');
     p.facts = vb_opcode_table[l->opcode].facts;
-    p.solicited = p.ack_request = p.fecn = true;
+    p.solicited = p.ack_request = true;
+    p.marks = VB_MARK_FECN;
     p.pkey = 0xffff;
     p.dest_qpn = 0xabcdef;
     p.psn = 0x123456;
@@ -211,8 +211,7 @@ static void assert_same(const struct vb_packet *a, const struct vb_packet *b)
     assert_int_equal(a->facts, b->facts);
     assert_int_equal(a->solicited, b->solicited);
     assert_int_equal(a->ack_request, b->ack_request);
-    assert_int_equal(a->becn, b->becn);
-    assert_int_equal(a->fecn, b->fecn);
+    assert_int_equal(a->marks, b->marks);
     assert_int_equal(a->pkey, b->pkey);
     assert_int_equal(a->dest_qpn, b->dest_qpn);
     assert_int_equal(a->psn, b->psn);
@@ -301,8 +300,7 @@ static struct vb_packet random_packet(struct vb_prng *prng, uint8_t opcode)
         .facts = facts,
         .solicited = vb_prng_below(prng, 2),
         .ack_request = vb_prng_below(prng, 2),
-        .becn = vb_prng_below(prng, 2),
-        .fecn = vb_prng_below(prng, 2),
+        .marks = (uint8_t)vb_prng_below(prng, 4),
         .pkey = vb_prng_below(prng, 2) ? 0xffff : 0x7fff,
         .dest_qpn = (uint32_t)vb_prng_below(prng, 1 << 24),
         .psn = (uint32_t)vb_prng_below(prng, 1 << 24),
@@ -512,7 +510,7 @@ static void test_congestion_notification(void **state)
     uint8_t frame[40] = {VB_CNP, 0, 0xff, 0xff, 0x40, 0, 0, 9};
     struct vb_packet p;
     assert_int_equal(vb_packet_decode(frame, 32, &p), VB_DECODE_OK);
-    assert_true(p.becn);
+    assert_int_equal(p.marks, VB_MARK_BECN);
     assert_int_equal(p.dest_qpn, 9);
     assert_int_equal(p.payload_len, 0);
     assert_int_equal(vb_packet_decode(frame, 16, &p), VB_DECODE_SHORT); // a bare BTH
