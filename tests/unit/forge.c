@@ -32,6 +32,7 @@ struct forge_opts forge_defaults(void)
         .inline_bytes = 256,
         .send_cq_entries = 1024,
         .recv_cq_entries = 256,
+        .key_access = VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ,
     };
 }
 
@@ -55,17 +56,59 @@ static uint32_t create_cq(struct forge *f, struct vb_driver_cq *cq, uint32_t ent
     return cqn;
 }
 
+static struct vb_driver_srq *find_srq(void *ctx, uint32_t srqn)
+{
+    struct forge *f = ctx;
+    return f->srqn == srqn ? &f->srq : NULL;
+}
+
+static void create_srq(struct forge *f)
+{
+    if (f->opts.srq_depth == 0)
+        return;
+    assert_int_equal(vb_driver_srq_init(&f->srq, f->opts.srq_depth, f->opts.sges), 0);
+    const struct vb_srqc_attr attr = {.pd = f->pd,
+                                      .ring = f->srq.ring,
+                                      .entries = f->srq.entries,
+                                      .stride_bytes = f->srq.stride,
+                                      .dbrec = f->srq.dbrec,
+                                      .xrcd = f->opts.xrcd,
+                                      .cqn = f->opts.xrcd ? f->recv_cqn : 0};
+    assert_int_equal(vb_dev_srq_create(f->dev, &attr, &f->srqn), 0);
+    f->qp.srq = &f->srq;
+    if (f->opts.xrcd)
+        f->recv_cq.find_srq = find_srq;
+}
+
+static enum vb_service service_of(enum vb_qp_type type)
+{
+    static const enum vb_service service[VB_QPT_COUNT] = {
+        [VB_QPT_RC] = VB_SERVICE_RC,
+        [VB_QPT_UC] = VB_SERVICE_UC,
+        [VB_QPT_UD] = VB_SERVICE_UD,
+        [VB_QPT_XRC_INI] = VB_SERVICE_XRC_SEND,
+        [VB_QPT_XRC_TGT] = VB_SERVICE_XRC_RECV,
+    };
+    return service[type];
+}
+
 static void create_qp(struct forge *f)
 {
     const struct forge_opts *o = &f->opts;
-    const struct vb_qp_opts q = {.send_depth = o->send_depth,
-                                 .recv_depth = o->recv_depth,
+    bool own_queue = o->type < VB_QPT_XRC_INI && o->srq_depth == 0;
+    const struct vb_qp_opts q = {.service = service_of(o->type),
+                                 .send_depth = o->send_depth,
+                                 .recv_depth = own_queue ? o->recv_depth : 0,
                                  .send_sge = o->sges,
                                  .recv_sge = o->sges,
                                  .inline_bytes = o->inline_bytes};
     assert_int_equal(vb_driver_qp_init(&f->qp, &q, o->sq_start, o->rq_start), 0);
+    create_srq(f);
     const struct vb_qpc_attr attr = {
         .pd = f->pd,
+        .type = o->type,
+        .srqn = o->type < VB_QPT_XRC_INI ? f->srqn : 0,
+        .xrcd = o->type == VB_QPT_XRC_TGT ? o->xrcd : 0,
         .send_cqn = f->send_cqn,
         .recv_cqn = f->recv_cqn,
         .sq_ring = f->qp.sq.ring,
@@ -90,6 +133,7 @@ struct vb_qpc_mods forge_mods(const struct forge *f, enum vb_qp_state state)
     return (struct vb_qpc_mods){
         .state = state,
         .access = o->access,
+        .qkey = o->qkey,
         .dest_qpn = FORGE_PEER_QPN,
         .rq_psn = o->peer_psn,
         .sq_psn = o->our_psn,
@@ -119,8 +163,10 @@ enum vb_qp_state forge_state(const struct forge *f)
     return state;
 }
 
-static struct vb_ip ipv4(uint8_t last)
+static struct vb_ip address(const struct forge *f, uint8_t last)
 {
+    if (f->opts.ipv6)
+        return (struct vb_ip){{0xfd, 0x12, [14] = 0x34, [15] = last}};
     return (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, last}};
 }
 
@@ -130,12 +176,13 @@ struct forge *forge_open(const struct forge_opts *opts)
     assert_non_null(f);
     f->opts = opts ? *opts : forge_defaults();
     f->now_ns = 1000000;
-    f->local = ipv4(1);
-    f->remote = ipv4(2);
+    f->local = address(f, 1);
+    f->remote = address(f, 2);
     f->dev = vb_dev_create(&(struct vb_dev_opts){.seed = 42,
                                                  .window_bytes = f->opts.window_bytes,
                                                  .fetch_depth = f->opts.fetch_depth,
-                                                 .lend_bytes = f->opts.lend_bytes});
+                                                 .lend_bytes = f->opts.lend_bytes,
+                                                 .check_zero_length = f->opts.check_zero_length});
     assert_non_null(f->dev);
     f->pu = vb_dev_pu(f->dev);
     vb_pu_observe(f->pu, observe, f);
@@ -143,7 +190,7 @@ struct forge *forge_open(const struct forge_opts *opts)
     f->memory = calloc(1, FORGE_MEMORY);
     assert_non_null(f->memory);
     const struct vb_mkey_attr attr = {.pd = f->pd,
-                                      .access = VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ,
+                                      .access = f->opts.key_access,
                                       .start = (uintptr_t)f->memory,
                                       .len = FORGE_MEMORY,
                                       .base = f->memory};
@@ -167,6 +214,7 @@ void forge_close(struct forge *f)
 {
     vb_dev_destroy(f->dev);
     vb_driver_qp_fini(&f->qp);
+    vb_driver_srq_fini(&f->srq);
     vb_driver_cq_fini(&f->send_cq);
     vb_driver_cq_fini(&f->recv_cq);
     forge_forget(f);
@@ -268,10 +316,28 @@ void forge_forget(struct forge *f)
 
 struct vb_packet forge_packet(const struct forge *f, enum vb_opcode opcode, uint32_t psn)
 {
-    return (struct vb_packet){.opcode = (uint8_t)opcode,
+    bool shift = (uint8_t)opcode < VB_UC_BASE;
+    return (struct vb_packet){.opcode = shift ? vb_opcode_for(f->ctx->transport, (uint8_t)opcode)
+                                              : (uint8_t)opcode,
                               .pkey = VB_PKEY_DEFAULT,
                               .dest_qpn = f->qp.qpn,
-                              .psn = psn & 0xffffff};
+                              .psn = psn & 0xffffff,
+                              .xrc_srqn = f->srqn,
+                              .qkey = f->opts.qkey,
+                              .src_qpn = FORGE_PEER_QPN};
+}
+
+struct vb_packet forge_atomic(const struct forge *f, enum vb_opcode opcode, uint32_t psn,
+                              uint32_t offset, uint64_t swap_add, uint64_t compare)
+{
+    struct vb_packet p = forge_packet(f, opcode, psn);
+    p.raddr = forge_addr(f, offset);
+    p.rkey = f->key;
+    p.atomic_bytes = 8;
+    p.swap_add = swap_add;
+    p.compare = compare;
+    p.ack_request = true;
+    return p;
 }
 
 struct vb_packet forge_reth(const struct forge *f, enum vb_opcode opcode, uint32_t psn,
@@ -369,6 +435,13 @@ void forge_post_recv(struct forge *f, uint64_t wr_id, uint32_t offset, uint32_t 
     assert_int_equal(vb_driver_post_recv(&f->qp, &wr, 1), 1);
 }
 
+void forge_post_srq(struct forge *f, uint64_t wr_id, uint32_t offset, uint32_t len)
+{
+    const struct vb_sge sge = {.addr = forge_addr(f, offset), .len = len, .lkey = f->key};
+    const struct vb_recv_wr wr = {.wr_id = wr_id, .sge = &sge, .num_sge = 1};
+    assert_int_equal(vb_driver_post_srq(&f->srq, &wr, 1), 1);
+}
+
 static void post(struct forge *f, struct vb_send_wr wr, uint32_t offset, uint32_t len)
 {
     const struct vb_sge sge = {.addr = forge_addr(f, offset), .len = len, .lkey = f->key};
@@ -406,7 +479,7 @@ void forge_look_answer(const struct forge *f, uint32_t i, uint32_t psn, uint8_t 
                        const char *file, int line)
 {
     const struct vb_packet *p = forge_look_sent(f, i, file, line);
-    _assert_int_equal(p->opcode, VB_RC_ACK, file, line);
+    _assert_int_equal(p->opcode, vb_opcode_for(f->ctx->transport, VB_RC_ACK), file, line);
     _assert_int_equal(p->syndrome, syndrome, file, line);
     _assert_int_equal(p->psn, psn & 0xffffff, file, line);
 }
@@ -417,14 +490,36 @@ static struct vb_driver_qp *find(void *ctx, uint32_t qpn)
     return f->qp.qpn == qpn ? &f->qp : NULL;
 }
 
-void forge_look_wc(struct forge *f, struct vb_driver_cq *cq, uint64_t wr_id,
-                   enum vb_wc_status status, uint32_t byte_len, const char *file, int line)
+struct vb_wc forge_take_wc(struct forge *f, struct vb_driver_cq *cq, const char *file, int line)
 {
     struct vb_wc wc;
     _assert_int_equal(vb_driver_poll(cq, find, f, &wc, 1), 1, file, line);
+    bool received = wc.opcode == VB_WC_RECV || wc.opcode == VB_WC_RECV_WRITE;
+    _assert_int_equal(received, cq == &f->recv_cq, file, line);
+    return wc;
+}
+
+void forge_look_event(struct forge *f, enum vb_event_kind kind, uint32_t number, const char *file,
+                      int line)
+{
+    struct vb_event e = {VB_EVENT_COUNT, 0};
+    _assert_int_equal(vb_pu_take_event(f->pu, &e), true, file, line);
+    _assert_int_equal(e.kind, kind, file, line);
+    _assert_int_equal(e.number, number, file, line);
+}
+
+void forge_look_no_event(struct forge *f, const char *file, int line)
+{
+    struct vb_event e;
+    _assert_int_equal(vb_pu_take_event(f->pu, &e), false, file, line);
+}
+
+void forge_look_wc(struct forge *f, struct vb_driver_cq *cq, uint64_t wr_id,
+                   enum vb_wc_status status, uint32_t byte_len, const char *file, int line)
+{
+    struct vb_wc wc = forge_take_wc(f, cq, file, line);
     _assert_int_equal(wc.wr_id, wr_id, file, line);
     _assert_int_equal(wc.status, status, file, line);
-    _assert_int_equal(wc.opcode == VB_WC_RECV, cq == &f->recv_cq, file, line);
     if (byte_len != UINT32_MAX)
         _assert_int_equal(wc.byte_len, byte_len, file, line);
 }

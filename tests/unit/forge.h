@@ -33,6 +33,13 @@ struct forge_opts {
     uint32_t send_cq_entries, recv_cq_entries;
     uint64_t sq_start, rq_start, cq_start;
     bool no_wqe_checks;
+    enum vb_qp_type type;
+    uint32_t srq_depth;  // receives come from a shared queue; 0: from the queue pair's own
+    uint32_t xrcd;       // of an XRC target and its shared queue
+    uint32_t qkey;       // of a UD queue pair, and what the forged peer sends
+    uint32_t key_access; // of the memory's key
+    bool check_zero_length;
+    bool ipv6; // addresses of both sides
 };
 
 struct forge_sent {
@@ -49,9 +56,11 @@ struct forge {
     uint32_t pd, send_cqn, recv_cqn;
     struct vb_driver_cq send_cq, recv_cq;
     struct vb_driver_qp qp;
+    struct vb_driver_srq srq;
+    uint32_t srqn;
     struct vb_qpc *ctx; // the device's half, to look at
     uint8_t *memory;    // FORGE_MEMORY bytes, exactly
-    uint32_t key;       // of memory, with all rights
+    uint32_t key;       // of memory
     struct vb_ip local, remote;
     // what came out
     struct forge_sent sent[FORGE_SENT_MAX];
@@ -84,6 +93,7 @@ void forge_keep(struct forge *f);                 // takes the transmit queue's 
 
 // ---- packets to the device
 
+// RC's opcodes become those of the queue pair's own service.
 struct vb_packet forge_packet(const struct forge *f, enum vb_opcode opcode, uint32_t psn);
 struct vb_packet forge_reth(const struct forge *f, enum vb_opcode opcode, uint32_t psn,
                             uint32_t offset, uint32_t dma_len);
@@ -98,11 +108,15 @@ enum vb_rx_verdict forge_response(struct forge *f, enum vb_opcode opcode, uint32
 // A request of SEND or WRITE with `len` bytes as forge_fill() makes them from `seed`.
 enum vb_rx_verdict forge_send(struct forge *f, enum vb_opcode opcode, uint32_t psn, uint32_t len,
                               uint8_t seed);
+// An atomic on memory[offset], to be changed and given.
+struct vb_packet forge_atomic(const struct forge *f, enum vb_opcode opcode, uint32_t psn,
+                              uint32_t offset, uint64_t swap_add, uint64_t compare);
 
 // ---- work for the device
 
 void forge_post_send(struct forge *f, const struct vb_send_wr *wr); // must be taken
 void forge_post_recv(struct forge *f, uint64_t wr_id, uint32_t offset, uint32_t len);
+void forge_post_srq(struct forge *f, uint64_t wr_id, uint32_t offset, uint32_t len);
 // One signaled request from or to memory[offset]; the remote side is address 0x1000, key 0x2222.
 void forge_post(struct forge *f, uint64_t wr_id, enum vb_wr_opcode opcode, uint32_t offset,
                 uint32_t len);
@@ -118,6 +132,10 @@ void forge_look_answer(const struct forge *f, uint32_t i, uint32_t psn, uint8_t 
 void forge_look_wc(struct forge *f, struct vb_driver_cq *cq, uint64_t wr_id,
                    enum vb_wc_status status, uint32_t byte_len, const char *file, int line);
 void forge_look_none(struct forge *f, const char *file, int line);
+struct vb_wc forge_take_wc(struct forge *f, struct vb_driver_cq *cq, const char *file, int line);
+void forge_look_event(struct forge *f, enum vb_event_kind kind, uint32_t number, const char *file,
+                      int line);
+void forge_look_no_event(struct forge *f, const char *file, int line);
 
 #define forge_sent(f, i) forge_look_sent(f, i, __FILE__, __LINE__)
 #define forge_expect_ack(f, i, psn)                                                                \
@@ -133,5 +151,11 @@ void forge_look_none(struct forge *f, const char *file, int line);
 #define forge_expect_recv(f, wr_id, status, len) \
     forge_look_wc(f, &(f)->recv_cq, wr_id, status, len, __FILE__, __LINE__)
 #define forge_expect_none(f) forge_look_none(f, __FILE__, __LINE__)
+#define forge_next_done(f)   forge_take_wc(f, &(f)->send_cq, __FILE__, __LINE__)
+#define forge_next_recv(f)   forge_take_wc(f, &(f)->recv_cq, __FILE__, __LINE__)
+// The oldest event, of the queue pair or of another object.
+#define forge_expect_event(f, kind, number) forge_look_event(f, kind, number, __FILE__, __LINE__)
+#define forge_expect_qp_event(f, kind)      forge_expect_event(f, kind, (f)->qp.qpn)
+#define forge_expect_no_event(f)            forge_look_no_event(f, __FILE__, __LINE__)
 
 #endif

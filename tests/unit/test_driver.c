@@ -452,7 +452,7 @@ static void test_cleaning_keeps_the_others_in_order(void **state)
             put_cqe(x, 0xfffffa + i, VB_CQE_RESP_SEND, ours ? QPN : QPN + 1, (uint16_t)i);
             want = ours ? want * 10 + i + 1 : want;
         }
-        vb_driver_cq_clean(&x->cq, QPN + 1);
+        vb_driver_cq_clean(&x->cq, QPN + 1, NULL);
         uint64_t left = (uint64_t)__builtin_popcount(pattern);
         assert_true(x->cq.ci == 0xfffffa + 8 - left);
         assert_int_equal(be32toh(x->cq.dbrec[VB_DBREC_CQ_CI]), x->cq.ci & 0xffffff);
@@ -466,13 +466,13 @@ static void test_cleaning_a_full_and_an_empty_queue(void **state)
 {
     struct fixture *x = *state;
     struct vb_wc wc;
-    vb_driver_cq_clean(&x->cq, QPN);
+    vb_driver_cq_clean(&x->cq, QPN, NULL);
     assert_true(x->cq.ci == 0);
     for (uint64_t i = 0; i < 16; i++)
         put_cqe(x, i, VB_CQE_RESP_SEND, QPN, 0);
-    vb_driver_cq_clean(&x->cq, QPN + 1); // none of its own
+    vb_driver_cq_clean(&x->cq, QPN + 1, NULL); // none of its own
     assert_true(x->cq.ci == 0);
-    vb_driver_cq_clean(&x->cq, QPN);
+    vb_driver_cq_clean(&x->cq, QPN, NULL);
     assert_true(x->cq.ci == 16);
     assert_int_equal(vb_driver_poll(&x->cq, find, x, &wc, 1), 0);
 }
