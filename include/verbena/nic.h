@@ -36,6 +36,8 @@ struct vb_nic_opts {
     // same user on this host; "auto", shm where it reaches and udp elsewhere. NULL: $VERBENA_PORT,
     // or udp.
     const char *port;
+    uint32_t units; // processing units, which threads can run at the same time: a power of two
+                    // up to 16; 0: one. More than one needs the port udp
     uint32_t window_bytes;  // unacknowledged bytes per queue pair, 8 KiB to 1 GiB; 0: 256 KiB
     uint64_t seed;          // of keys and numbers, for tests; 0: drawn from the system
     const char *faults;     // faults on purpose, as docs/faults.md says; NULL: $VERBENA_FAULTS
@@ -145,6 +147,8 @@ int vb_channel_take(struct vb_channel *channel, struct vb_cq **cq);
 
 struct vb_cq_opts {
     uint32_t entries;
+    uint32_t unit; // the processing unit that polling it runs, from 1 on; 0: the first. A queue
+                   // pair lives on its send queue's
     struct vb_channel *channel; // may be NULL
 };
 

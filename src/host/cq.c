@@ -95,18 +95,20 @@ static int enter(struct vb_cq *cq, const struct vb_cqc_attr *attr)
 
 int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq **out)
 {
-    if (opts->channel && opts->channel->nic != nic)
+    if ((opts->channel && opts->channel->nic != nic) || opts->unit > nic->lanes)
         return -EINVAL;
     struct vb_cq *cq = calloc(1, sizeof *cq);
     if (!cq)
         return -ENOMEM;
     cq->nic = nic;
-    cq->lane = &nic->lane[0];
+    cq->lane = &nic->lane[opts->unit ? opts->unit - 1 : 0];
     cq->channel = opts->channel;
     int err = vb_driver_cq_init(&cq->driver, opts->entries, 0);
     if (!err) {
-        const struct vb_cqc_attr attr = {
-            .ring = cq->driver.ring, .entries = cq->driver.entries, .dbrec = cq->driver.dbrec};
+        const struct vb_cqc_attr attr = {.pu = opts->unit ? opts->unit - 1 : 0,
+                                         .ring = cq->driver.ring,
+                                         .entries = cq->driver.entries,
+                                         .dbrec = cq->driver.dbrec};
         cq->driver.find_srq = find_srq;
         vb_host_lock(nic);
         err = enter(cq, &attr);

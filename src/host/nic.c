@@ -69,6 +69,8 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     vb_host_collect(lane); // some events come without a step
     uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
     atomic_store_explicit(&lane->entries, entries + 1, memory_order_relaxed);
+    if (vb_pu_handed(lane->pu))
+        vb_helper_notice(lane->nic); // frames for units that nobody may be running
     if (atomic_load_explicit(&lane->nic->helper.asleep, memory_order_relaxed))
         vb_helper_recheck(lane);
     return steps;
@@ -155,6 +157,7 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
     draw(secret, opts->seed);
     nic->dev = vb_dev_create(&(struct vb_dev_opts){.seed = secret[0],
                                                    .secret = secret[1],
+                                                   .pus = nic->lanes,
                                                    .window_bytes = opts->window_bytes,
                                                    .lend_bytes = LEND_BYTES,
                                                    .hold_completions = true,
@@ -162,7 +165,8 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
                                                    .check_zero_length = opts->check_zero_length});
     if (!nic->dev)
         return -ENOMEM;
-    nic->lane[0].pu = vb_dev_pu(nic->dev);
+    for (uint32_t i = 0; i < nic->lanes; i++)
+        nic->lane[i].pu = vb_dev_pu_at(nic->dev, i);
     vb_host_hook_faults(nic);
     return 0;
 }
@@ -214,16 +218,31 @@ static void free_nic(struct vb_nic *nic)
     free(nic);
 }
 
+static int open_ports(struct vb_nic *nic, const struct vb_nic_opts *opts)
+{
+    struct vb_port *ports[VB_HOST_LANES] = {NULL};
+    int err = vb_host_open_ports(opts, ports, nic->lanes, &nic->faulty);
+
+    for (uint32_t i = 0; !err && i < nic->lanes; i++)
+        nic->lane[i].port = ports[i];
+    return err;
+}
+
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
 {
     static const struct vb_nic_opts defaults = {0};
     if (!opts)
         opts = &defaults;
     say(opts, "out of memory");
-    struct vb_nic *nic = alloc_nic(1);
+    uint32_t units = opts->units ? opts->units : 1;
+    if (units > VB_HOST_LANES || (units & (units - 1))) {
+        say(opts, "the number of processing units is a power of two up to 16");
+        return -EINVAL;
+    }
+    struct vb_nic *nic = alloc_nic(units);
     if (!nic)
         return -ENOMEM;
-    int err = vb_host_open_port(opts, &nic->lane[0].port, &nic->faulty);
+    int err = open_ports(nic, opts);
     if (!err) {
         err = open_device(nic, opts);
         if (err)

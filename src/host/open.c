@@ -79,22 +79,43 @@ struct vb_port *vb_host_wrap_port(struct vb_port *inner, struct vb_faults *fault
     return vb_faulty_wrap(inner, faults, clock_ns, NULL);
 }
 
-int vb_host_open_port(const struct vb_nic_opts *o, struct vb_port **port, struct vb_port **faulty)
+// Several units share an address by steering in the system, which only sockets have.
+static int open_several(const struct vb_nic_opts *o, struct vb_port **ports, uint32_t count)
+{
+    const char *name = or_environment(o->port, "VERBENA_PORT", "udp");
+    const struct vb_udp_opts udp = {.address = o->address ? o->address : "127.0.0.1",
+                                    .error_text = o->error_text};
+
+    if (strcmp(name, "udp") == 0)
+        return vb_udp_open_group(&udp, ports, count);
+    if (o->error_text)
+        snprintf(o->error_text, VB_ERROR_TEXT, "several units need the port udp, not %.40s", name);
+    return -EINVAL;
+}
+
+static void close_ports(struct vb_port **ports, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ports[i]->ops->close(ports[i]);
+}
+
+int vb_host_open_ports(const struct vb_nic_opts *o, struct vb_port **ports, uint32_t count,
+                       struct vb_port **faulty)
 {
     struct vb_faults *faults = NULL;
     int err =
         vb_faults_parse(or_environment(o->faults, "VERBENA_FAULTS", "off"), &faults, o->error_text);
     if (err)
         return err;
-    err = open_named(o, port);
     *faulty = NULL;
+    err = count > 1 ? open_several(o, ports, count) : open_named(o, &ports[0]);
     if (!err && vb_faults_rules(faults) > 0) {
-        *faulty = vb_host_wrap_port(*port, faults);
+        *faulty = vb_host_wrap_port(ports[0], faults);
         if (*faulty) {
-            *port = *faulty;
+            ports[0] = *faulty;
             return 0;
         }
-        (*port)->ops->close(*port);
+        close_ports(ports, count);
         err = -ENOMEM;
     }
     vb_faults_free(faults);

@@ -7,9 +7,10 @@
 #include "port/port.h"
 #include "verbena/nic.h"
 
-// Opens opts->port with its faults. *faulty is the port that makes them; NULL: there are no rules.
-int vb_host_open_port(const struct vb_nic_opts *opts, struct vb_port **port,
-                      struct vb_port **faulty);
+// Opens opts->port for each of `count` units, the first with its faults. *faulty is the port that
+// makes them; NULL: there are no rules.
+int vb_host_open_ports(const struct vb_nic_opts *opts, struct vb_port **ports, uint32_t count,
+                       struct vb_port **faulty);
 
 // A port around another that makes faults; takes both. NULL: no memory, and nothing was taken.
 struct vb_port *vb_host_wrap_port(struct vb_port *inner, struct vb_faults *faults);

@@ -41,7 +41,7 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
     int err = vb_dev_qp_create(nic->dev, &attr, &d->qpn);
     if (err)
         return err;
-    d->doorbells = vb_dev_doorbells(nic->dev);
+    d->doorbells = vb_pu_doorbells(o->send_cq->lane->pu);
     nic->qp_by_index[d->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     vb_fifo_push(&nic->qps, &qp->link);
     return 0;
@@ -205,7 +205,7 @@ static int move(struct vb_qp *qp, enum vb_qp_state state)
 {
     vb_host_lock(qp->nic);
     int err = modify(qp, &(struct vb_qpc_mods){0}, state);
-    vb_host_collect(&qp->nic->lane[0]);
+    vb_host_collect(qp->send_cq->lane);
     vb_host_unlock(qp->nic);
     run_soon(qp);
     return err;

@@ -33,6 +33,7 @@
     X(out_of_buffer)          \
     X(rx_malformed)           \
     X(rx_stranger)            \
+    X(rx_handed_over)         \
     X(rx_no_mailbox)          \
     X(cq_overrun)
 

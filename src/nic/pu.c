@@ -125,10 +125,12 @@ static enum vb_rx_verdict stranger(struct vb_pu *pu)
 static enum vb_rx_verdict hand_over(struct vb_pu *pu, struct vb_pu *to,
                                     const struct vb_rx_frame *frame)
 {
-    if (vb_inbox_put(to->inbox, frame))
+    if (vb_inbox_put(to->inbox, frame)) {
         pu->handed |= 1u << to->index;
-    else
+        pu->count.rx_handed_over++;
+    } else {
         pu->count.rx_no_mailbox++;
+    }
     return VB_RX_STRANGER;
 }
 

@@ -5,6 +5,7 @@
 #include "port/udp_state.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,13 +72,21 @@ static int make_socket(const struct vb_udp_opts *opts, int family)
     return vb_udp_fail(opts->error_text, errno, "no UDP socket: %s", strerror(errno));
 }
 
-static int open_socket(const struct vb_udp_opts *opts, const union udp_address *at, int *fd)
+static int share(int fd, int on)
+{
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+}
+
+static int open_socket(const struct vb_udp_opts *opts, const union udp_address *at, bool joins,
+                       int *fd)
 {
     int s = make_socket(opts, at->any.sa_family);
     if (s < 0)
         return s;
     int error = at->any.sa_family == AF_INET6 ? set_up_v6(opts, s) : set_up_v4(opts, s);
     tune(s);
+    if (joins)
+        (void)share(s, 1);
     if (error == 0 && bind(s, &at->any, vb_udp_address_bytes(at)) < 0)
         error = vb_udp_address_refused(opts->address, at, errno, opts->error_text);
     if (error < 0)
@@ -110,7 +119,7 @@ static const struct vb_port_ops udp_ops = {
     .close = close_port,
 };
 
-int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
+static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port **port)
 {
     union udp_address at;
     int error = vb_udp_address_parse(opts->address, &at, opts->error_text);
@@ -121,7 +130,7 @@ int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
         free(u);
         return vb_udp_fail(opts->error_text, ENOMEM, "no memory");
     }
-    error = open_socket(opts, &at, &u->fd);
+    error = open_socket(opts, &at, joins, &u->fd);
     if (error < 0) {
         vb_udp_rx_fini(&u->rx);
         free(u);
@@ -135,4 +144,50 @@ int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
     u->port.src_port = VB_ROCE_UDP_PORT;
     *port = &u->port;
     return 0;
+}
+
+int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
+{
+    return open_one(opts, false, port);
+}
+
+static int fd_of(const struct vb_port *port)
+{
+    return ((const struct udp *)port)->fd;
+}
+
+// A classic BPF program that sees the BTH: the destination's lowest bits are the socket's index.
+static int steer(int fd, uint32_t count)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4), // resv8a and the destination queue pair
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, count - 1),
+        BPF_STMT(BPF_RET | BPF_A, 0),
+    };
+    struct sock_fprog program = {sizeof code / sizeof code[0], code};
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
+}
+
+// The first socket is bound alone, so that an address in use is found out. The others may join it
+// only while this function runs.
+int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count)
+{
+    uint32_t opened = 0;
+    int error = vb_udp_open(opts, &ports[0]);
+    if (error < 0 || count == 1)
+        return error;
+    opened = 1;
+    if (share(fd_of(ports[0]), 1) < 0)
+        error = vb_udp_fail(opts->error_text, errno, "SO_REUSEPORT: %s", strerror(errno));
+    for (; error == 0 && opened < count; opened += error == 0)
+        error = open_one(opts, true, &ports[opened]);
+    if (error == 0 && steer(fd_of(ports[0]), count) < 0)
+        error =
+            vb_udp_fail(opts->error_text, errno, "SO_ATTACH_REUSEPORT_CBPF: %s", strerror(errno));
+    for (uint32_t i = 0; i < opened; i++) {
+        (void)share(fd_of(ports[i]), 0);
+        if (error < 0)
+            close_port(ports[i]);
+    }
+    return error;
 }

@@ -13,4 +13,9 @@ struct vb_udp_opts {
 // 0 or a negative errno; error_text then says in words what was wrong.
 int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port);
 
+// Opens `count` ports (a power of two) on the one address. The system gives frames to the port that
+// the lowest bits of their destination queue pair name; of frames that were sent as one segmented
+// datagram all go where the first does.
+int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count);
+
 #endif
