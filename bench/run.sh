@@ -1,13 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh [ROUNDS [SECONDS]]: the figures that must hold, side by side with what a user would take
-# instead, in turn and repeated (5 rounds of 3 s each). Raw outputs stay in build/bench; the table
-# goes to standard output and build/bench/table.md.
+# run.sh [ROUNDS [SECONDS [ROW ...]]]: the figures that must hold, side by side with what lies below
+# or a user would take instead, in turn and repeated (5 rounds of 3 s each). Raw outputs stay in
+# build/bench; the table goes to standard output and build/bench/table.md. All rows take minutes;
+# name some to have only these, here or in BENCH_ROWS:
+#   read64 write64 send64 write64K              over udp (the last beside iperf3)
+#   shm-read64 shm-write64 shm-write64K         over shm
+#   targets                                     READ from programs that spin, sleep and compute
+#   idle                                        CPU time of 10 s without anything to do
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-5}
 seconds=${2:-3}
+if [ $# -gt 2 ]; then
+    shift 2
+    rows=$*
+else
+    rows=${BENCH_ROWS:-read64 write64 send64 write64K shm-read64 shm-write64 shm-write64K targets idle}
+fi
 verbena=${VERBENA:-$here/../build/verbena}
 out=${BENCH_OUT:-$here/../build/bench}
 port=${BENCH_PORT:-18600}
@@ -24,7 +35,25 @@ if [ "$rounds" -lt 1 ] || [ "$seconds" -lt 1 ]; then
     echo "run.sh: at least one round of one second" >&2
     exit 2
 fi
-if ! command -v iperf3 >/dev/null; then
+for row in $rows; do
+    case $row in
+    read64 | write64 | send64 | write64K | shm-read64 | shm-write64 | shm-write64K | targets | idle) ;;
+    *)
+        echo "run.sh: there is no row '$row'; the head of this file lists them" >&2
+        exit 2
+        ;;
+    esac
+done
+
+wants()
+{
+    case " $rows " in
+    *" $1 "*) return 0 ;;
+    esac
+    return 1
+}
+
+if wants write64K && ! command -v iperf3 >/dev/null; then
     echo "run.sh: iperf3 is missing; 'make bench' installs it" >&2
     exit 1
 fi
@@ -58,7 +87,9 @@ rm -f "$out"/*.json "$out"/machine.txt
     echo "cores: $(nproc) (client $first, server $second)"
     echo "kernel: $(uname -sr)"
     echo "verbena: $("$verbena" --version)"
-    echo "iperf3: $(iperf3 --version | head -n 1)"
+    if wants write64K; then
+        echo "iperf3: $(iperf3 --version | head -n 1)"
+    fi
     echo "load before: $(cut -d ' ' -f 1-3 /proc/loadavg)"
 } >"$out/machine.txt"
 
@@ -83,15 +114,68 @@ tcp()
     server=
 }
 
+# perf NAME OPERATION [options]: one output of this round.
+perf()
+{
+    name=$1
+    shift
+    "$verbena" perf "$@" --seconds "$seconds" --json >"$out/$name-$round.json"
+}
+
+run_udp()
+{
+    if wants read64; then
+        perf read64 read --size 64
+    fi
+    if wants write64; then
+        perf write64 write --size 64 --depth 128
+    fi
+    if wants send64; then
+        perf send64 send --size 64 --depth 128
+    fi
+    if wants write64K; then
+        perf write64K write --size 64K
+        tcp "$out/iperf3-$round.json"
+    fi
+}
+
+run_shm()
+{
+    if wants shm-read64; then
+        perf shm-read64 read --port shm --size 64
+    fi
+    if wants shm-write64; then
+        perf shm-write64 write --port shm --size 64 --depth 128
+    fi
+    if wants shm-write64K; then
+        perf shm-write64K write --port shm --size 64K
+    fi
+}
+
+run_targets()
+{
+    for target in spin sleep compute; do
+        perf "target-$target" read --size 64 --target "$target"
+        perf "shm-target-$target" read --port shm --size 64 --target "$target"
+    done
+}
+
 round=1
 while [ "$round" -le "$rounds" ]; do
     echo "run.sh: round $round of $rounds" >&2
-    "$verbena" perf read --size 64 --seconds "$seconds" --json >"$out/read64-$round.json"
-    "$verbena" perf write --size 64 --depth 128 --seconds "$seconds" --json \
-        >"$out/write64-$round.json"
-    "$verbena" perf write --size 64K --seconds "$seconds" --json >"$out/write64K-$round.json"
-    tcp "$out/iperf3-$round.json"
+    run_udp
+    run_shm
+    if wants targets; then
+        run_targets
+    fi
     round=$((round + 1))
 done
+# Once is enough: nothing happens that could vary.
+if wants idle; then
+    echo "run.sh: idle, 10 s each" >&2
+    for port_name in udp shm; do
+        "$verbena" perf idle --port "$port_name" --seconds 10 --json >"$out/idle-$port_name-1.json"
+    done
+fi
 
 "$here/table.py" "$out" | tee "$out/table.md"

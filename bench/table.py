@@ -1,25 +1,98 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""table.py DIR: makes the table of bench/run.sh from the raw outputs in DIR."""
+"""table.py DIR: makes the table of bench/run.sh from the raw outputs in DIR, as far as they go."""
 
 import json
 import statistics
 import sys
 from pathlib import Path
 
+TARGETS = ("spin", "sleep", "compute")
+
 
 def rounds(folder, name):
     """The outputs of one command, in the order of the rounds."""
-    paths = sorted(folder.glob(f"{name}-*.json"), key=lambda p: int(p.stem.rsplit("-", 1)[1]))
+    paths = [p for p in folder.glob(f"{name}-*.json") if p.stem[len(name) + 1:].isdigit()]
+    paths.sort(key=lambda p: int(p.stem[len(name) + 1:]))
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
-def line(figure, values, unit, target="", met=None):
-    """One row: the median, and from least to most."""
+def line(figure, values, unit, least=None, most=None):
+    """One row: the median, from least to most, and whether the median keeps the limit."""
     middle = statistics.median(values)
-    mark = "" if met is None else ("yes" if met(middle) else "no")
+    target, mark = "", ""
+    if least is not None:
+        target, mark = f">= {least:g}", "yes" if middle >= least else "no"
+    if most is not None:
+        target, mark = f"<= {most:g}", "yes" if middle <= most else "no"
     spread = f"{min(values):.3g} to {max(values):.3g}"
     return f"| {figure} | {middle:.3g} {unit} | {spread} | {target} | {mark} |"
+
+
+def microseconds(rows, key="p50_ns"):
+    return [row[key] / 1e3 for row in rows]
+
+
+def ratios(rows, below):
+    """Of figures of the same output, so that a slow round is slow on both sides."""
+    return [row["p50_ns"] / row[below] for row in rows]
+
+
+def rates(rows):
+    return [row["ops_per_s"] / 1e6 for row in rows]
+
+
+def gigabits(rows):
+    return [row["bytes_per_s"] * 8e-9 for row in rows]
+
+
+def udp_lines(folder):
+    if read := rounds(folder, "read64"):
+        yield line("udp: READ 64 B, p50", microseconds(read), "us")
+        yield line("raw UDP echo 64 B, p50", microseconds(read, "raw_p50_ns"), "us")
+        yield line("udp: READ 64 B / raw echo", ratios(read, "raw_p50_ns"), "", most=1.15)
+        yield line("udp: READ 64 B / raw echo, client connected",
+                   ratios(read, "raw_connected_p50_ns"), "")
+    if write := rounds(folder, "write64"):
+        yield line("udp: WRITE 64 B, depth 128", rates(write), "M/s", least=4)
+    if send := rounds(folder, "send64"):
+        yield line("udp: SEND 64 B, depth 128", rates(send), "M/s", least=3)
+    bulk, outputs = gigabits(rounds(folder, "write64K")), rounds(folder, "iperf3")
+    tcp = [out["end"]["sum_received"]["bits_per_second"] * 1e-9 for out in outputs]
+    if bulk:
+        yield line("udp: WRITE 64 KB", bulk, "Gb/s")
+    if bulk and len(bulk) == len(tcp):
+        yield line("iperf3 TCP", tcp, "Gb/s")
+        yield line("udp: WRITE 64 KB / iperf3 TCP, same round",
+                   [b / t for b, t in zip(bulk, tcp)], "", least=1.5)
+
+
+def shm_lines(folder):
+    if read := rounds(folder, "shm-read64"):
+        yield line("shm: READ 64 B, p50", microseconds(read), "us")
+        yield line("cache line round trip, p50", microseconds(read, "raw_p50_ns"), "us")
+        yield line("shm: READ 64 B / cache line", ratios(read, "raw_p50_ns"), "", most=4)
+    if write := rounds(folder, "shm-write64"):
+        yield line("shm: WRITE 64 B, depth 128", rates(write), "M/s", least=8)
+    if bulk := rounds(folder, "shm-write64K"):
+        copy = [row["copy_gbps"] for row in bulk]
+        yield line("shm: WRITE 64 KB", gigabits(bulk), "Gb/s")
+        yield line("pipelined copy 64 KB", copy, "Gb/s")
+        yield line("shm: WRITE 64 KB / copy, same run",
+                   [b / c for b, c in zip(gigabits(bulk), copy)], "", least=0.7)
+
+
+def other_lines(folder):
+    for prefix, port in (("", "udp"), ("shm-", "shm")):
+        for target in TARGETS:
+            if rows := rounds(folder, f"{prefix}target-{target}"):
+                yield line(f"{port}: READ 64 B, p50, target {target}s", microseconds(rows), "us")
+    for port in ("udp", "shm"):
+        if idle := rounds(folder, f"idle-{port}"):
+            # The worse of the two processes.
+            cpu_ms = [row[key] / 1e6 for row in idle for key in ("cpu_ns", "server_cpu_ns")]
+            yield line(f"{port}: idle {idle[0]['idle_s']:.0f} s, CPU time", [max(cpu_ms)], "ms",
+                       most=10)
 
 
 def main():
@@ -27,28 +100,14 @@ def main():
         print("usage: table.py DIR", file=sys.stderr)
         return 2
     folder = Path(sys.argv[1])
-    read, write = rounds(folder, "read64"), rounds(folder, "write64")
-    bulk = [row["bytes_per_s"] * 8e-9 for row in rounds(folder, "write64K")]
-    tcp = [out["end"]["sum_received"]["bits_per_second"] * 1e-9 for out in rounds(folder, "iperf3")]
-    if not read or not len(read) == len(write) == len(bulk) == len(tcp):
-        print(f"table.py: the rounds in {folder} are not complete", file=sys.stderr)
+    lines = [*udp_lines(folder), *shm_lines(folder), *other_lines(folder)]
+    if not lines:
+        print(f"table.py: there are no rounds in {folder}", file=sys.stderr)
         return 1
-    # Ratios are of figures of the same round, so that a slow round is slow on both sides.
-    print("\n".join((
-        f"| {len(read)} rounds | median | spread | target | met |",
-        "|---|---|---|---|---|",
-        line("READ 64 B, p50", [r["p50_ns"] / 1e3 for r in read], "us"),
-        line("raw UDP echo 64 B, p50", [r["raw_p50_ns"] / 1e3 for r in read], "us"),
-        line("READ 64 B / raw echo", [r["p50_ns"] / r["raw_p50_ns"] for r in read], "", "<= 1.15",
-             lambda v: v <= 1.15),
-        line("READ 64 B / raw echo, client connected",
-             [r["p50_ns"] / r["raw_connected_p50_ns"] for r in read], ""),
-        line("WRITE 64 B, depth 128", [r["ops_per_s"] / 1e6 for r in write], "M/s", ">= 3",
-             lambda v: v >= 3),
-        line("WRITE 64 KB", bulk, "Gb/s"),
-        line("iperf3 TCP", tcp, "Gb/s"),
-        line("WRITE 64 KB / iperf3 TCP", [b / t for b, t in zip(bulk, tcp)], "", ">= 1.2",
-             lambda v: v >= 1.2))))
+    count = max(int(path.stem.rsplit("-", 1)[1]) for path in folder.glob("*.json"))
+    print(f"| rounds: {count} | median | spread | target | met |")
+    print("|---|---|---|---|---|")
+    print("\n".join(lines))
     print("\n" + (folder / "machine.txt").read_text(encoding="utf-8").strip())
     return 0
 

@@ -53,15 +53,16 @@ static bool print_exchange(const struct vb_demo_result *r)
 
 static int measure(struct vb_perf_session *s)
 {
-    static const struct vb_perf_plan plans[] = {
-        {VB_PERF_READ, 64, 128, 1, 4096, 16, 64, 1},
-        {VB_PERF_WRITE, 64, 128, 1, 4096, 16, 64, 2},
-        {VB_PERF_SEND, 64, 128, 1, 4096, 16, 64, 3},
-        {VB_PERF_WRITE, 4096, 128, 1, 4096, 16, 4096, 4},
-        {VB_PERF_WRITE, 65536, 16, 1, 4096, 16, 4096, 5},
+    static const struct {
+        enum vb_perf_op op;
+        uint32_t size, depth;
+    } plans[] = {
+        {VB_PERF_READ, 64, 128},    {VB_PERF_WRITE, 64, 128},   {VB_PERF_SEND, 64, 128},
+        {VB_PERF_WRITE, 4096, 128}, {VB_PERF_WRITE, 65536, 16},
     };
     enum {
-        PLANS = sizeof plans / sizeof *plans
+        PLANS = sizeof plans / sizeof *plans,
+        MTU = 4096,
     };
     struct vb_perf_length length = {.seconds = 0.7};
     struct vb_perf_machine machine;
@@ -70,8 +71,16 @@ static int measure(struct vb_perf_session *s)
     for (unsigned i = 0; i < PLANS; i++) {
         struct vb_perf_row row;
         struct vb_progress progress;
+        struct vb_perf_plan plan = {.op = plans[i].op,
+                                    .size = plans[i].size,
+                                    .depth = plans[i].depth,
+                                    .qps = 1,
+                                    .mtu = MTU,
+                                    .reads = 16,
+                                    .raw_size = plans[i].size < MTU ? plans[i].size : MTU,
+                                    .seed = i + 1};
         vb_progress_init(&progress, PLANS * 2 * length.seconds);
-        if (vb_perf_measure(s, &plans[i], &length, &progress, &row) < 0)
+        if (vb_perf_measure(s, &plan, &length, &progress, &row) < 0)
             return -1;
         vb_perf_report_row(stdout, &row);
     }
@@ -119,7 +128,7 @@ int vb_cli_demo(int argc, char **argv)
     }
     bool right = print_exchange(&result);
     struct vb_perf_session s;
-    struct vb_perf_session_opts opts = {};
+    struct vb_perf_session_opts opts = {.port = "udp"};
     error = vb_perf_session_local(&s, &opts);
     if (!error) {
         error = measure(&s);

@@ -8,7 +8,6 @@
 #include "cli/perf_pattern.h"
 #include "port/clock.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -211,11 +210,10 @@ static int meet(struct side *s, struct vb_demo_result *result)
         return vb_perf_fail(s->why, "the other side does not answer");
     if (msg.kind == VB_CONTROL_ERROR)
         return vb_perf_fail(s->why, "the other side: %.*s", (int)msg.len, (const char *)msg.body);
-    uint32_t ips[VB_DEMO_SIDES];
-    ips[s->who] = vb_perf_nic_ip(s->nic);
-    memcpy(&ips[!s->who], msg.body + 12, 4); // the description begins with the GID
-    for (unsigned i = 0; i < VB_DEMO_SIDES; i++)
-        (void)inet_ntop(AF_INET, &ips[i], result->address[i], sizeof result->address[i]);
+    uint8_t gid[16];
+    vb_nic_gid(s->nic, gid);
+    vb_perf_gid_text(gid, result->address[s->who]);
+    vb_perf_gid_text(msg.body, result->address[!s->who]); // the description begins with the GID
     return vb_perf_end_connect(&s->end, &msg, s->why);
 }
 

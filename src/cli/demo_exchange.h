@@ -5,6 +5,8 @@
 
 #include "cli/perf.h"
 
+#include <netinet/in.h>
+
 enum {
     VB_DEMO_VERBS = 3,
     VB_DEMO_SIZES = 4,
@@ -15,7 +17,7 @@ extern const char *const vb_demo_verb_names[VB_DEMO_VERBS];
 extern const uint32_t vb_demo_sizes[VB_DEMO_SIZES];
 
 struct vb_demo_result {
-    char address[VB_DEMO_SIDES][16];
+    char address[VB_DEMO_SIDES][INET6_ADDRSTRLEN];
     // [who acts][verb][size]: the bytes arrived as they were sent.
     bool ok[VB_DEMO_SIDES][VB_DEMO_VERBS][VB_DEMO_SIZES];
 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// `verbena perf`: latency, rate and bandwidth of an operation, beside those of a raw UDP socket.
+// `verbena perf`: latency, rate and bandwidth of an operation, beside those of what lies below.
 #include "cli/perf.h"
 
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/perf_address.h"
 #include "cli/perf_client.h"
-#include "cli/perf_pattern.h"
+#include "cli/perf_plan.h"
 #include "cli/perf_report.h"
 #include "cli/perf_session.h"
+#include "port/faults.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -22,11 +22,15 @@ enum {
     LONG_DEPTH = 16, // of long messages: they fill the path with fewer
     LONG_SIZE = 16 << 10,
     LOSS_MAX_PPM = 500000,
-    MEMORY_MAX_MB = 2048,
+    MTU_MAX = 4096,
 };
+
+#define OPERATIONS "read, write, write_imm, send, cas, fadd, idle, raw"
 
 struct fields {
     const char *port;
+    const char *service;
+    const char *target;
     struct vb_sizes sizes;
     uint32_t depth;
     uint32_t qps;
@@ -37,6 +41,7 @@ struct fields {
     const char *faults;
     uint32_t drop_ppm;
     const char *local;
+    bool size_is_given;
     bool no_pin;
     bool listen;
     bool once;
@@ -50,8 +55,11 @@ struct fields {
 static const struct vb_option options[] = {
     {"port", NULL, VB_OPTION_TEXT, "udp", "NAME", "what carries the packets: udp, shm or auto",
      FIELD(port), 0, 0},
-    {"size", NULL, VB_OPTION_SIZES, "64", "BYTES", "of an operation; K, M; a list gives a row each",
-     FIELD(sizes), 1, VB_PERF_SIZE_MAX},
+    {"service", NULL, VB_OPTION_TEXT, "rc", "NAME", "rc, uc (send, write, write_imm) or ud (send)",
+     FIELD(service), 0, 0},
+    {"size", NULL, VB_OPTION_SIZES, NULL, "BYTES",
+     "of an operation; K, M; a list gives a row each [64; atomics 8]", FIELD(sizes), 1,
+     VB_PERF_SIZE_MAX},
     {"depth", NULL, VB_OPTION_NUMBER, NULL, "N",
      "in flight per queue pair, for the rate [128; 16 from 16K on]", FIELD(depth), 1,
      VB_PERF_DEPTH_MAX},
@@ -63,14 +71,16 @@ static const struct vb_option options[] = {
      FIELD(iters), 1, 2000000000},
     {"mtu", NULL, VB_OPTION_NUMBER, NULL, "BYTES", "256 to 4096 [the most that the path takes]",
      FIELD(mtu), 256, 4096},
-    {"reads", NULL, VB_OPTION_NUMBER, "16", "N", "READs in flight per queue pair", FIELD(reads), 1,
-     16},
+    {"reads", NULL, VB_OPTION_NUMBER, "16", "N", "READs and atomics in flight per queue pair",
+     FIELD(reads), 1, 16},
+    {"target", NULL, VB_OPTION_TEXT, "poll", "WHAT",
+     "the target's program meanwhile: poll, spin, sleep or compute", FIELD(target), 0, 0},
     {"faults", NULL, VB_OPTION_TEXT, NULL, "RULES",
-     "faults on purpose at the client, as in drop=1%,dir=tx;dup=0.1%", FIELD(faults), 0, 0},
+     "faults on purpose at our NIC, as in 'drop=1%,dir=tx;dup=0.1%'", FIELD(faults), 0, 0},
     {"drop", NULL, VB_OPTION_LOSS, "0", "LOSS", "short for --faults drop=LOSS", FIELD(drop_ppm), 0,
      LOSS_MAX_PPM},
     {"local", "address", VB_OPTION_TEXT, NULL, "IP[,IP]",
-     "our address, or client's and server's [127.0.0.1,127.0.0.2]", FIELD(local), 0, 0},
+     "ours, or client's and server's [127.0.0.1,127.0.0.2]", FIELD(local), 0, 0},
     {"no-pin", NULL, VB_OPTION_FLAG, "0", NULL, "do not pin the two processes to cores",
      FIELD(no_pin), 0, 0},
     {"listen", NULL, VB_OPTION_FLAG, "0", NULL, "serve clients from other machines", FIELD(listen),
@@ -88,111 +98,145 @@ static const struct vb_option_table table = {command, options, sizeof options / 
 static void print_help(void)
 {
     puts(
-        "Usage: verbena perf read|write|send|raw [PEER] [options]\n"
+        "Usage: verbena perf OPERATION [PEER] [options]\n"
         "       verbena perf --listen [options]\n"
         "\n"
         "Measures an operation between two software NICs. Without PEER both run on this machine,\n"
         "in two processes on two cores; with PEER the other one is where 'verbena perf --listen'\n"
         "runs. Latency is measured one operation at a time, from post to completion, in turn with\n"
-        "a raw UDP echo on the same cores; rate and bandwidth with many in flight. The bytes of\n"
-        "every 1000th operation are verified at the target; a difference is exit status 1.\n"
+        "what lies below, on the same cores: a raw UDP echo or, for shm, the round trip of a\n"
+        "cache line. Rate and bandwidth are measured with many in flight. The bytes of every\n"
+        "1000th operation are verified; a difference is exit status 1.\n"
         "\n"
-        "  read    RDMA READ: one side fetches, the other's program takes no part\n"
-        "  write   RDMA WRITE\n"
-        "  send    SEND into receives that the other side posts\n"
-        "  raw     the yardstick alone: UDP echo, and packets one way in segmented batches\n"
+        "  read       RDMA READ: one side fetches, the other's program takes no part\n"
+        "  write      RDMA WRITE\n"
+        "  write_imm  RDMA WRITE that completes a receive of the other side, too\n"
+        "  send       SEND into receives that the other side posts\n"
+        "  cas, fadd  compare and swap, fetch and add: 8 bytes of the other side\n"
+        "  idle       CPU time of two connected NICs that have nothing to do\n"
+        "  raw        the yardstick alone: UDP echo, and packets one way in segmented batches;\n"
+        "             for shm a cache line, and a copy of 64K messages through a ring\n"
         "\n"
         "Options (each also from the environment, as in VERBENA_SIZE=4K):");
     vb_options_help(&table, stdout);
     puts("\n"
          "Examples:\n"
          "  verbena perf read --size 64\n"
-         "  verbena perf write --size 64,4K,64K --seconds 5 --json\n"
+         "  verbena perf write --size 64,4K,64K --seconds 5 --json --port shm\n"
          "  verbena perf send --qps 8 --drop 1%\n"
+         "  verbena perf fadd --target sleep\n"
          "  verbena perf --listen                     on one machine, and on another\n"
          "  verbena perf write 192.0.2.7 --size 64K");
 }
 
-const char *vb_perf_op_name(enum vb_perf_op op)
+// The size of rows for which the user gave none.
+static uint32_t usual_size(enum vb_perf_op op)
 {
-    static const char *const names[] = {"read", "write", "send", "raw"};
-    return op < VB_PERF_OPS ? names[op] : "unknown";
+    return op == VB_PERF_CAS || op == VB_PERF_FADD ? VB_PERF_ATOMIC_BYTES : 64;
 }
 
-const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
-{
-    if (p->op >= VB_PERF_OPS)
-        return "no such operation; one of read, write, send, raw";
-    if (p->size < 1 || p->size > VB_PERF_SIZE_MAX)
-        return "--size must be 1 to 256M";
-    if (p->op == VB_PERF_RAW && p->size > VB_PERF_RAW_MAX)
-        return "--size must be at most 65000 for raw, which sends datagrams";
-    if (p->depth < 1 || p->depth > VB_PERF_DEPTH_MAX)
-        return "--depth must be 1 to 4096";
-    if (p->qps < 1 || p->qps > VB_PERF_QPS_MAX)
-        return "--qps must be 1 to 64";
-    if (p->mtu < 256 || p->mtu > 4096 || (p->mtu & (p->mtu - 1)))
-        return "--mtu must be 256, 512, 1024, 2048 or 4096";
-    if (p->reads < 1 || p->reads > 16)
-        return "--reads must be 1 to 16";
-    if (p->raw_size < 1 || p->raw_size > VB_PERF_RAW_MAX)
-        return "the echo must be 1 to 65000 bytes long";
-    struct vb_perf_layout l = vb_perf_layout_of(p);
-    // A slot must not be used again while its operation may still be in flight.
-    if (p->depth >= VB_PERF_VERIFY_EVERY * (l.slots - 1))
-        return "--depth must be below 1000 for messages as long as these";
-    if (p->op != VB_PERF_RAW && l.total >> 20 > MEMORY_MAX_MB)
-        return "--size times --qps needs more than 2G of memory";
-    return NULL;
-}
-
-static struct vb_perf_plan make_plan(const struct fields *f, enum vb_perf_op op, uint32_t size,
-                                     uint32_t mtu)
+// What both sides must know; the options have been checked.
+static struct vb_perf_plan make_plan(const struct fields *f, enum vb_perf_op op,
+                                     enum vb_perf_port port, uint32_t size, uint32_t mtu)
 {
     struct vb_perf_plan plan = {
         .op = op,
-        .size = size,
-        .depth = f->depth           ? f->depth
-                 : size < LONG_SIZE ? DEPTH
-                                    : LONG_DEPTH,
+        .port = port,
+        .size = op == VB_PERF_RAW && port == VB_PERF_SHM ? VB_PERF_COPY_BYTES : size,
         .qps = f->qps,
         .mtu = mtu,
         .reads = f->reads,
-        .raw_size = op == VB_PERF_RAW || size < mtu ? size : mtu,
     };
+    plan.depth = f->depth ? f->depth : plan.size < LONG_SIZE ? DEPTH : LONG_DEPTH;
+    plan.raw_size = plan.size < mtu || (op == VB_PERF_RAW && port == VB_PERF_UDP) ? plan.size : mtu;
+    (void)vb_perf_service_find(f->service, &plan.service);
+    (void)vb_perf_target_find(f->target, &plan.target);
     while (plan.seed == 0 && getrandom(&plan.seed, sizeof plan.seed, 0) != sizeof plan.seed)
         plan.seed = 1;
     plan.seed >>= 12; // exact in JSON readers that know only doubles
     return plan;
 }
 
-// The operation, the peer and the port; everything that can be wrong before a NIC is opened.
-static int check(const struct fields *f, const struct vb_options *parsed, enum vb_perf_op *op)
+static int check_names(const struct fields *f)
 {
+    enum vb_service service;
+    enum vb_perf_target target;
     if (strcmp(f->port, "udp") != 0 && strcmp(f->port, "shm") != 0 && strcmp(f->port, "auto") != 0)
         return vb_usage_error(command, "--port: there is no port '%s'; there are udp, shm and auto",
                               f->port);
+    if (!vb_perf_service_find(f->service, &service))
+        return vb_usage_error(
+            command, "--service: there is no service '%s'; there are rc, uc and ud", f->service);
+    if (!vb_perf_target_find(f->target, &target))
+        return vb_usage_error(command, "--target: '%s' is not one of poll, spin, sleep and compute",
+                              f->target);
+    return 0;
+}
+
+// Rules for our NIC in `room` bytes at `text`, or NULL.
+static int check_faults(const struct fields *f, char *text, size_t room, const char **rules)
+{
+    char error_text[VB_ERROR_TEXT] = "";
+    struct vb_faults *parsed = NULL;
+    *rules = f->faults;
+    if (f->faults != NULL && f->drop_ppm > 0)
+        return vb_usage_error(command, "--drop is short for --faults drop=...; give one of them");
+    if (f->drop_ppm > 0) {
+        snprintf(text, room, "drop=%uppm;seed=1", f->drop_ppm);
+        *rules = text;
+    }
+    if (*rules == NULL)
+        return 0;
+    if (vb_faults_parse(*rules, &parsed, error_text) < 0) {
+        const char *reason = strncmp(error_text, "faults: ", 8) == 0 ? error_text + 8 : error_text;
+        return vb_usage_error(command, "--faults: %s", reason);
+    }
+    if (vb_faults_rules(parsed) == 0)
+        *rules = NULL;
+    vb_faults_free(parsed);
+    return 0;
+}
+
+static int check_plans(const struct fields *f, enum vb_perf_op op)
+{
+    bool shm = strcmp(f->port, "shm") == 0;
+    if (op == VB_PERF_RAW && shm && f->size_is_given)
+        return vb_usage_error(command,
+                              "--size: raw has none over shm, where it is a cache line and "
+                              "a copy of 64K messages");
+    for (uint32_t i = 0; i < f->sizes.count; i++) {
+        struct vb_perf_plan plan = make_plan(f, op, shm ? VB_PERF_SHM : VB_PERF_UDP,
+                                             f->sizes.bytes[i], f->mtu ? f->mtu : MTU_MAX);
+        const char *flaw = vb_perf_plan_flaw(&plan);
+        if (flaw != NULL)
+            return vb_usage_error(command, "%s", flaw);
+    }
+    return 0;
+}
+
+// The operation and the peer; everything that can be wrong before a NIC is opened.
+static int check(struct fields *f, const struct vb_options *parsed, enum vb_perf_op *op)
+{
+    int error = check_names(f);
+    if (error)
+        return error;
     if (f->listen && parsed->operands)
         return vb_usage_error(command, "--listen takes no operation: the client names it");
     if (f->listen)
         return 0;
     if (parsed->operands == 0)
-        return vb_usage_error(command, "which operation? one of read, write, send, raw");
-    for (*op = VB_PERF_READ; *op < VB_PERF_OPS; ++*op) {
-        if (strcmp(parsed->operand[0], vb_perf_op_name(*op)) == 0)
-            break;
-    }
-    if (*op == VB_PERF_OPS)
-        return vb_usage_error(command, "'%s' is not an operation; one of read, write, send, raw",
+        return vb_usage_error(command, "which operation? one of " OPERATIONS);
+    if (!vb_perf_op_find(parsed->operand[0], op))
+        return vb_usage_error(command, "'%s' is not an operation; one of " OPERATIONS,
                               parsed->operand[0]);
     if (parsed->operands > 2)
         return vb_usage_error(command, "one word too many: '%s'", parsed->operand[2]);
-    for (uint32_t i = 0; i < f->sizes.count; i++) {
-        struct vb_perf_plan plan = make_plan(f, *op, f->sizes.bytes[i], f->mtu ? f->mtu : 4096);
-        const char *flaw = vb_perf_plan_flaw(&plan);
-        if (flaw != NULL)
-            return vb_usage_error(command, "%s", flaw);
-    }
+    f->size_is_given = f->sizes.count > 0;
+    if (!f->size_is_given)
+        f->sizes = (struct vb_sizes){1, {usual_size(*op)}};
+    error = check_plans(f, *op);
+    if (error)
+        return error;
     struct vb_perf_addresses unused;
     char why[VB_PERF_WHY];
     if (vb_perf_addresses_parse(f->local, parsed->operands < 2, &unused, why) < 0)
@@ -200,12 +244,23 @@ static int check(const struct fields *f, const struct vb_options *parsed, enum v
     return 0;
 }
 
+static int measure_row(struct vb_perf_session *s, const struct fields *f,
+                       const struct vb_perf_plan *plan, struct vb_perf_row *row)
+{
+    struct vb_perf_length length = {.seconds = f->seconds, .iters = f->iters};
+    struct vb_progress progress;
+    const char *flaw = vb_perf_plan_flaw(plan); // now that the MTU is known
+    if (flaw != NULL)
+        return vb_perf_fail(s->why, "%s (here %u)", flaw, plan->mtu);
+    vb_progress_init(&progress, f->iters ? 1e9 : 2 * f->seconds);
+    return vb_perf_measure(s, plan, &length, &progress, row);
+}
+
 static int measure_all(struct vb_perf_session *s, const struct fields *f, enum vb_perf_op op)
 {
     struct vb_perf_row rows[VB_SIZES_MAX];
     struct vb_perf_machine machine;
-    struct vb_perf_length length = {.seconds = f->seconds, .iters = f->iters};
-    uint32_t most = vb_perf_path_mtu(vb_perf_nic_ip(s->nic), s->peer_ip);
+    uint32_t most = vb_perf_session_mtu(s);
     uint32_t mtu = f->mtu ? f->mtu : most;
     if (mtu > most)
         return vb_perf_fail(s->why, "--mtu %u does not fit the path; at most %u", mtu, most);
@@ -213,10 +268,8 @@ static int measure_all(struct vb_perf_session *s, const struct fields *f, enum v
     if (!f->json)
         vb_perf_report_head(stdout, &machine);
     for (uint32_t i = 0; i < f->sizes.count; i++) {
-        struct vb_perf_plan plan = make_plan(f, op, f->sizes.bytes[i], mtu);
-        struct vb_progress progress;
-        vb_progress_init(&progress, f->iters ? 1e9 : 2 * f->seconds);
-        if (vb_perf_measure(s, &plan, &length, &progress, &rows[i]) < 0)
+        struct vb_perf_plan plan = make_plan(f, op, s->port, f->sizes.bytes[i], mtu);
+        if (measure_row(s, f, &plan, &rows[i]) < 0)
             return -1;
         if (f->json)
             vb_perf_report_json(stdout, &rows[i], &machine);
@@ -228,11 +281,37 @@ static int measure_all(struct vb_perf_session *s, const struct fields *f, enum v
     return 0;
 }
 
+static int run(const struct fields *f, const struct vb_options *parsed, enum vb_perf_op op,
+               const char *faults)
+{
+    struct vb_perf_session_opts opts = {
+        .local = f->local,
+        .no_pin = f->no_pin,
+        .port = f->port,
+        .faults = faults,
+        .control_port = (uint16_t)f->control,
+    };
+    if (f->listen)
+        return vb_perf_listen(&opts, f->once);
+    struct vb_perf_session s;
+    int error = parsed->operands == 2 ? vb_perf_session_remote(&s, &opts, parsed->operand[1])
+                                      : vb_perf_session_local(&s, &opts);
+    if (!error) {
+        error = measure_all(&s, f, op);
+        vb_perf_session_close(&s);
+    }
+    if (error)
+        fprintf(stderr, "%s: %s\n", command, s.why);
+    return error ? 1 : 0;
+}
+
 int vb_cli_perf(int argc, char **argv)
 {
     struct fields f = {0};
     struct vb_options parsed;
     enum vb_perf_op op = VB_PERF_READ;
+    char drop[64];
+    const char *faults;
     int error = vb_options_parse(&table, argc, argv, &f, &parsed);
     if (error)
         return error;
@@ -245,31 +324,7 @@ int vb_cli_perf(int argc, char **argv)
         return 0;
     }
     error = check(&f, &parsed, &op);
-    if (error)
-        return error;
-    char drop[64];
-    const char *faults = f.faults;
-    if (!faults && f.drop_ppm > 0) {
-        snprintf(drop, sizeof drop, "drop=%uppm;seed=1", f.drop_ppm);
-        faults = drop;
-    }
-    struct vb_perf_session_opts opts = {
-        .local = f.local,
-        .no_pin = f.no_pin,
-        .port = f.port,
-        .faults = faults,
-        .control_port = (uint16_t)f.control,
-    };
-    if (f.listen)
-        return vb_perf_listen(&opts, f.once);
-    struct vb_perf_session s;
-    error = parsed.operands == 2 ? vb_perf_session_remote(&s, &opts, parsed.operand[1])
-                                 : vb_perf_session_local(&s, &opts);
-    if (!error) {
-        error = measure_all(&s, &f, op);
-        vb_perf_session_close(&s);
-    }
-    if (error)
-        fprintf(stderr, "%s: %s\n", command, s.why);
-    return error ? 1 : 0;
+    if (!error)
+        error = check_faults(&f, drop, sizeof drop, &faults);
+    return error ? error : run(&f, &parsed, op, faults);
 }

@@ -3,6 +3,8 @@
 #ifndef VB_CLI_PERF_H
 #define VB_CLI_PERF_H
 
+#include "verbena/nic.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -11,6 +13,8 @@ enum {
     VB_PERF_DEPTH_MAX = 4096,
     VB_PERF_SIZE_MAX = 256 << 20,
     VB_PERF_RAW_MAX = 65000,     // one datagram
+    VB_PERF_ATOMIC_BYTES = 8,    // what CAS and FADD work on
+    VB_PERF_COPY_BYTES = 65536,  // a message of the copy through shared memory
     VB_PERF_VERIFY_EVERY = 1000, // operations of a queue pair
     VB_PERF_WHY = 256,           // room for a sentence about a failure
     VB_PERF_SLICES = 10,         // of a latency measurement, per kind
@@ -19,22 +23,45 @@ enum {
 enum vb_perf_op {
     VB_PERF_READ,
     VB_PERF_WRITE,
+    VB_PERF_WRITE_IMM,
     VB_PERF_SEND,
+    VB_PERF_CAS,
+    VB_PERF_FADD,
+    VB_PERF_IDLE, // nothing: the CPU time of two connected NICs at rest
     VB_PERF_RAW,
     VB_PERF_OPS
+};
+
+// What really carries the packets; the user's "auto" is one of these, too.
+enum vb_perf_port {
+    VB_PERF_UDP,
+    VB_PERF_SHM,
+    VB_PERF_PORTS
+};
+
+// What the target's program does while one-sided operations hit it.
+enum vb_perf_target {
+    VB_PERF_POLLS,
+    VB_PERF_SPINS,    // on its memory, without a call of the NIC
+    VB_PERF_SLEEPS,   // a millisecond at a time
+    VB_PERF_COMPUTES, // and looks at its memory a few thousand times a second
+    VB_PERF_TARGETS
 };
 
 // Whose latency; measured in turn.
 enum vb_perf_kind {
     VB_PERF_NIC,
-    VB_PERF_ECHO,
-    VB_PERF_ECHO_CONNECTED,
+    VB_PERF_ECHO,           // the yardstick: a UDP echo or, for shm, a cache line's round trip
+    VB_PERF_ECHO_CONNECTED, // UDP only
     VB_PERF_KINDS
 };
 
 // One measurement, as both sides see it.
 struct vb_perf_plan {
     enum vb_perf_op op;
+    enum vb_service service; // RC, UC or UD
+    enum vb_perf_port port;
+    enum vb_perf_target target;
     uint32_t size;
     uint32_t depth; // work requests in flight per queue pair
     uint32_t qps;
@@ -50,6 +77,12 @@ struct vb_perf_length {
     uint32_t iters; // operations of each instead; 0: by time
 };
 
+// When to stop, whichever comes first.
+struct vb_perf_budget {
+    uint64_t end_ns;
+    uint64_t ops;
+};
+
 // Latencies of one kind: quantiles of all, and the spread of the slices' medians.
 struct vb_perf_latency {
     uint64_t count;
@@ -58,21 +91,26 @@ struct vb_perf_latency {
     uint64_t p50_min_ns, p50_max_ns;
 };
 
+// Bytes that a plain copy moved through shared memory, and how long it took.
+struct vb_perf_copied {
+    uint64_t bytes;
+    uint64_t ns;
+};
+
 struct vb_perf_row {
     struct vb_perf_plan plan;
     // Of the operation (but `raw`), of the raw echo, and of the raw echo with a connected client.
     struct vb_perf_latency latency[VB_PERF_KINDS];
     uint64_t rate_ops;
     uint64_t rate_ns;
-    uint64_t rate_lost; // raw: packets that did not arrive
+    uint64_t rate_lost; // packets (raw) or messages (UC, UD) that did not arrive
     uint64_t verified;  // operations whose bytes were compared
+    struct vb_perf_copied copied;
+    uint64_t idle_ns;
+    uint64_t cpu_ns[2]; // the client's and the server's, meanwhile
 };
 
 // Writes a sentence to `why` (VB_PERF_WHY bytes) and returns -1.
 __attribute__((format(printf, 2, 3))) int vb_perf_fail(char *why, const char *format, ...);
-
-const char *vb_perf_op_name(enum vb_perf_op op);
-// NULL if the plan is within limits, else what is wrong with it; for plans from strangers too.
-const char *vb_perf_plan_flaw(const struct vb_perf_plan *plan);
 
 #endif

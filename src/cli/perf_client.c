@@ -2,20 +2,24 @@
 // The client's side of one measurement.
 #include "cli/perf_client.h"
 
-#include "cli/perf_address.h"
 #include "cli/perf_end.h"
+#include "cli/perf_latency.h"
+#include "cli/perf_line.h"
+#include "cli/perf_plan.h"
 #include "cli/perf_raw.h"
 #include "cli/perf_run.h"
 #include "cli/perf_target.h"
 #include "port/clock.h"
 
+#include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 
 // The part of a measurement's time that goes into latencies; the rest is the rate's.
 #define LATENCY_PART 0.5
-#define WARM_UP_NS   20000000ull
-#define SECOND_NS    1e9
+// The copy through shared memory runs before and after the rate, each for so much of its time.
+#define COPY_PART  0.25
+#define WARM_UP_NS 20000000ull
+#define SECOND_NS  1e9
 
 // Of an acknowledgement, as the verbs count it: 1 s, seven times.
 enum {
@@ -29,16 +33,9 @@ struct client {
     struct vb_progress *progress;
     struct vb_perf_end end;
     struct vb_raw raw, connected;
+    struct vb_line line;
     struct vb_perf_run run;
 };
-
-static void put_plan(struct vb_control_msg *msg, const struct vb_perf_plan *plan)
-{
-    uint64_t fields[] = {plan->op,  plan->size,  plan->depth,    plan->qps,
-                         plan->mtu, plan->reads, plan->raw_size, plan->seed};
-    for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
-        vb_control_put(msg, fields[i]);
-}
 
 static int set_mode(struct client *c, enum vb_perf_mode mode)
 {
@@ -48,10 +45,23 @@ static int set_mode(struct client *c, enum vb_perf_mode mode)
     return vb_perf_ask(c->session, &msg, VB_CONTROL_OK);
 }
 
+static int get_counts(struct client *c, struct vb_perf_counts *counts)
+{
+    struct vb_control_msg msg;
+    vb_control_begin(&msg, VB_CONTROL_COUNTS);
+    if (vb_perf_ask(c->session, &msg, VB_CONTROL_COUNTS) < 0)
+        return -1;
+    vb_perf_counts_get(&msg, counts);
+    return 0;
+}
+
+// ---- both ends
+
 static int open_end(struct client *c, struct vb_control_msg *msg)
 {
     struct vb_perf_session *s = c->session;
     struct vb_perf_end_opts opts = {
+        .service = c->plan->service,
         .mem_bytes = vb_perf_layout_of(c->plan).total,
         .qps = c->plan->qps,
         .send_depth = c->plan->depth,
@@ -81,22 +91,30 @@ static int open_end(struct client *c, struct vb_control_msg *msg)
 static int open_raw(struct client *c, struct vb_raw *raw, uint16_t peer_port)
 {
     struct vb_perf_session *s = c->session;
+    uint8_t gid[16];
     uint16_t own_port;
     raw->yield = s->yield;
-    if (vb_raw_open(raw, vb_perf_nic_ip(s->nic), &own_port, s->why) < 0)
+    vb_nic_gid(s->nic, gid);
+    if (vb_raw_open(raw, gid, &own_port, s->why) < 0)
         return -1;
-    return vb_raw_aim(raw, s->peer_ip, peer_port, raw == &c->connected, s->why);
+    return vb_raw_aim(raw, s->peer_gid, peer_port, raw == &c->connected, s->why);
 }
 
 static int open_both(struct client *c)
 {
     struct vb_control_msg msg;
+    bool shm = c->plan->port == VB_PERF_SHM;
+    c->line.yield = c->session->yield;
+    if (shm && vb_line_create(&c->line, c->plan->seed, c->session->why) < 0)
+        return -1;
     vb_control_begin(&msg, VB_CONTROL_SETUP);
-    put_plan(&msg, c->plan);
+    vb_perf_plan_put(&msg, c->plan);
+    vb_control_put(&msg, c->line.token);
     if (vb_perf_ask(c->session, &msg, VB_CONTROL_SETUP) < 0)
         return -1;
+    vb_line_forget(&c->line);
     uint16_t peer_port = (uint16_t)vb_control_get(&msg);
-    if (open_raw(c, &c->raw, peer_port) < 0 || open_raw(c, &c->connected, peer_port) < 0)
+    if (!shm && (open_raw(c, &c->raw, peer_port) < 0 || open_raw(c, &c->connected, peer_port) < 0))
         return -1;
     return c->plan->op == VB_PERF_RAW ? 0 : open_end(c, &msg);
 }
@@ -107,6 +125,7 @@ static void close_both(struct client *c)
         vb_perf_end_close(&c->end);
     vb_raw_close(&c->raw);
     vb_raw_close(&c->connected);
+    vb_line_close(&c->line);
 }
 
 // A budget of `part` of the length.
@@ -122,15 +141,32 @@ static struct vb_perf_budget budget_of(const struct vb_perf_length *length, doub
     };
 }
 
-static int ping(struct client *c, struct vb_raw *raw, const struct vb_perf_budget *budget,
+// ---- latency
+
+static int ping(struct client *c, enum vb_perf_kind kind, const struct vb_perf_budget *budget,
                 struct vb_hist *hist)
 {
-    return vb_raw_ping(raw, c->plan->raw_size, budget, c->session->control, hist, c->session->why);
+    int control = c->session->control;
+    char *why = c->session->why;
+    if (c->plan->port == VB_PERF_SHM)
+        return vb_line_ping(&c->line, budget, control, hist, why);
+    return vb_raw_ping(kind == VB_PERF_ECHO ? &c->raw : &c->connected, c->plan->raw_size, budget,
+                       control, hist, why);
 }
 
-static bool is_measured(const struct client *c, enum vb_perf_kind kind)
+static bool is_measured(const struct client *c, unsigned kind)
 {
-    return kind != VB_PERF_NIC || c->plan->op != VB_PERF_RAW;
+    if (kind == VB_PERF_NIC)
+        return c->plan->op != VB_PERF_RAW;
+    return kind == VB_PERF_ECHO || c->plan->port == VB_PERF_UDP;
+}
+
+static int run_kind(struct client *c, enum vb_perf_kind kind, const struct vb_perf_budget *budget,
+                    struct vb_hist *hist)
+{
+    if (kind == VB_PERF_NIC)
+        return vb_perf_run_latency(&c->run, budget, hist);
+    return ping(c, kind, budget, hist);
 }
 
 // One slice of one kind.
@@ -141,72 +177,44 @@ static int run_slice(struct client *c, enum vb_perf_kind kind, struct vb_hist *h
         return -1;
     vb_hist_init(hist);
     struct vb_perf_budget budget = budget_of(c->length, part / VB_PERF_SLICES);
-    if (kind == VB_PERF_NIC)
-        return vb_perf_run_latency(&c->run, &budget, hist);
-    return ping(c, kind == VB_PERF_ECHO ? &c->raw : &c->connected, &budget, hist);
+    return run_kind(c, kind, &budget, hist);
 }
 
-static int compare_ns(const void *a, const void *b)
+static int run_slices(struct client *c, struct vb_hist *slice, struct vb_perf_slices *slices)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-// A slice's median, by rank between the bounds of its bucket: ratios of two medians are finer than
-// buckets are.
-static uint64_t median_ns(const struct vb_hist *h)
-{
-    uint64_t below = 0;
-    uint32_t b = vb_hist_bucket(vb_hist_quantile(h, 0.5));
-    for (uint32_t i = 0; i < b; i++)
-        below += h->buckets[i];
-    uint32_t row = b < 2 * VB_HIST_SUBS ? 0 : b / VB_HIST_SUBS - 1;
-    double first = (double)((uint64_t)(b - row * VB_HIST_SUBS) << row);
-    double rank = (double)h->count / 2 - (double)below;
-    uint64_t inside = h->buckets[b] ? h->buckets[b] : 1;
-    return (uint64_t)(first + (double)(1ull << row) * rank / (double)inside);
-}
-
-// The slices' medians, and the quantiles of all that was recorded.
-static void summarise(struct vb_perf_latency *out, const struct vb_hist *all,
-                      uint64_t medians[VB_PERF_SLICES])
-{
-    qsort(medians, VB_PERF_SLICES, sizeof *medians, compare_ns);
-    out->count = all->count;
-    out->p50_ns = (medians[(VB_PERF_SLICES - 1) / 2] + medians[VB_PERF_SLICES / 2]) / 2;
-    out->p99_ns = vb_hist_quantile(all, 0.99);
-    out->p999_ns = vb_hist_quantile(all, 0.999);
-    out->p50_min_ns = medians[0];
-    out->p50_max_ns = medians[VB_PERF_SLICES - 1];
+    for (unsigned i = 0; i < VB_PERF_SLICES; i++) {
+        for (unsigned kind = 0; kind < VB_PERF_KINDS; kind++) {
+            if (!is_measured(c, kind))
+                continue;
+            if (run_slice(c, kind, slice) < 0)
+                return -1;
+            vb_perf_slices_add(&slices[kind], slice);
+        }
+        vb_progress_show(c->progress, vb_clock_ns(), (i + 1.0) / VB_PERF_SLICES);
+    }
+    return 0;
 }
 
 // The kinds in turn, so that noise from elsewhere hits all.
 static int measure_latency(struct client *c, struct vb_perf_row *row)
 {
-    struct vb_hist *slice = malloc((1 + VB_PERF_KINDS) * sizeof *slice);
-    if (slice == NULL)
-        return vb_perf_fail(c->session->why, "no memory");
-    struct vb_hist *all = slice + 1; // by kind
-    uint64_t medians[VB_PERF_KINDS][VB_PERF_SLICES] = {0};
-    int error = 0;
-    for (unsigned kind = 0; kind < VB_PERF_KINDS; kind++)
-        vb_hist_init(&all[kind]);
-    vb_progress_phase(c->progress, "latency", 0, LATENCY_PART);
-    for (unsigned i = 0; i < VB_PERF_SLICES && !error; i++) {
-        for (unsigned kind = 0; kind < VB_PERF_KINDS && !error; kind++) {
-            if (!is_measured(c, kind))
-                continue;
-            error = run_slice(c, kind, slice);
-            medians[kind][i] = median_ns(slice);
-            vb_hist_merge(&all[kind], slice);
-        }
-        vb_progress_show(c->progress, vb_clock_ns(), (i + 1.0) / VB_PERF_SLICES);
+    struct vb_hist *slice = malloc(sizeof *slice);
+    struct vb_perf_slices *slices = calloc(VB_PERF_KINDS, sizeof *slices);
+    int error = -1;
+    if (slice == NULL || slices == NULL) {
+        vb_perf_fail(c->session->why, "no memory");
+    } else {
+        for (unsigned kind = 0; kind < VB_PERF_KINDS; kind++)
+            vb_perf_slices_init(&slices[kind]);
+        vb_progress_phase(c->progress, "latency", 0, LATENCY_PART);
+        error = run_slices(c, slice, slices);
     }
     for (unsigned kind = 0; kind < VB_PERF_KINDS && !error; kind++) {
         if (is_measured(c, kind))
-            summarise(&row->latency[kind], &all[kind], medians[kind]);
+            vb_perf_slices_summarise(&slices[kind], &row->latency[kind]);
     }
     free(slice);
+    free(slices);
     return error;
 }
 
@@ -216,43 +224,72 @@ static int warm_up(struct client *c)
     struct vb_hist *unused = malloc(sizeof *unused);
     if (unused == NULL)
         return vb_perf_fail(c->session->why, "no memory");
-    struct vb_perf_budget budget = {.end_ns = vb_clock_ns() + WARM_UP_NS, .ops = 1000};
     vb_hist_init(unused);
-    int error = set_mode(c, VB_PERF_MODE_ECHO) < 0 || ping(c, &c->raw, &budget, unused) < 0;
-    if (!error && c->plan->op != VB_PERF_RAW) {
-        budget.end_ns = vb_clock_ns() + WARM_UP_NS;
-        error =
-            set_mode(c, VB_PERF_MODE_NIC) < 0 || vb_perf_run_latency(&c->run, &budget, unused) < 0;
+    int error = 0;
+    for (unsigned kind = VB_PERF_NIC; kind <= VB_PERF_ECHO && !error; kind++) {
+        if (!is_measured(c, kind))
+            continue;
+        error = set_mode(c, kind == VB_PERF_NIC ? VB_PERF_MODE_NIC : VB_PERF_MODE_ECHO);
+        struct vb_perf_budget budget = {.end_ns = vb_clock_ns() + WARM_UP_NS, .ops = 1000};
+        error = error ? error : run_kind(c, kind, &budget, unused);
     }
     free(unused);
-    return error ? -1 : 0;
+    return error;
 }
 
-static int get_counts(struct client *c, uint64_t *verified, uint64_t *wrong, uint64_t *sunk)
+// ---- rate
+
+// A completion of an unreliable service says only that a message was sent: what arrived counts.
+static int measure_rate(struct client *c, struct vb_perf_row *row)
 {
-    struct vb_control_msg msg;
-    vb_control_begin(&msg, VB_CONTROL_COUNTS);
-    if (vb_perf_ask(c->session, &msg, VB_CONTROL_COUNTS) < 0)
+    struct vb_perf_counts before, after;
+    if (get_counts(c, &before) < 0 || set_mode(c, VB_PERF_MODE_NIC) < 0)
         return -1;
-    *verified = vb_control_get(&msg);
-    *wrong = vb_control_get(&msg);
-    *sunk = vb_control_get(&msg);
+    vb_progress_phase(c->progress, "rate", LATENCY_PART, 1);
+    struct vb_perf_budget budget = budget_of(c->length, 1);
+    if (vb_perf_run_rate(&c->run, &budget, &row->rate_ops, &row->rate_ns) < 0)
+        return -1;
+    if (!vb_perf_is_lossy(c->plan))
+        return 0;
+    if (get_counts(c, &after) < 0)
+        return -1;
+    uint64_t sent = row->rate_ops, arrived = after.arrived - before.arrived;
+    row->rate_ops = arrived < sent ? arrived : sent;
+    row->rate_lost = sent - row->rate_ops;
     return 0;
 }
 
-static int measure_rate(struct client *c, struct vb_perf_row *row)
+static int measure_copy(struct client *c, double part, struct vb_perf_row *row)
 {
-    vb_progress_phase(c->progress, "rate", LATENCY_PART, 1);
-    if (set_mode(c, VB_PERF_MODE_NIC) < 0)
+    if (set_mode(c, VB_PERF_MODE_SINK) < 0)
         return -1;
-    struct vb_perf_budget budget = budget_of(c->length, 1);
-    return vb_perf_run_rate(&c->run, &budget, &row->rate_ops, &row->rate_ns);
+    struct vb_perf_budget budget = budget_of(c->length, part);
+    return vb_line_copy(&c->line, &budget, c->session->control, &row->copied, c->session->why);
+}
+
+// Long WRITEs through shared memory are compared with a plain copy.
+static int measure_both_rates(struct client *c, struct vb_perf_row *row)
+{
+    bool copies = c->plan->port == VB_PERF_SHM && c->plan->op == VB_PERF_WRITE &&
+                  c->plan->size == VB_PERF_COPY_BYTES;
+    if (copies && measure_copy(c, COPY_PART, row) < 0)
+        return -1;
+    if (measure_rate(c, row) < 0)
+        return -1;
+    return copies ? measure_copy(c, COPY_PART, row) : 0;
 }
 
 static int measure_raw_rate(struct client *c, struct vb_perf_row *row)
 {
-    uint64_t sent, verified, wrong;
+    struct vb_perf_counts counts;
+    uint64_t sent;
     vb_progress_phase(c->progress, "rate", LATENCY_PART, 1);
+    if (c->plan->port == VB_PERF_SHM) {
+        int error = measure_copy(c, 1, row);
+        row->rate_ops = row->copied.bytes / VB_PERF_COPY_BYTES;
+        row->rate_ns = row->copied.ns;
+        return error;
+    }
     if (set_mode(c, VB_PERF_MODE_SINK) < 0)
         return -1;
     struct vb_perf_budget budget = budget_of(c->length, 1);
@@ -260,29 +297,72 @@ static int measure_raw_rate(struct client *c, struct vb_perf_row *row)
     if (vb_raw_blast(&c->raw, c->plan->size, &budget, &sent, c->session->why) < 0)
         return -1;
     row->rate_ns = vb_clock_ns() - begin;
-    if (get_counts(c, &verified, &wrong, &row->rate_ops) < 0)
+    if (get_counts(c, &counts) < 0)
         return -1;
+    row->rate_ops = counts.arrived;
     row->rate_lost = sent > row->rate_ops ? sent - row->rate_ops : 0;
     return 0;
 }
 
-// Every operation that had to be verified was, and held the right bytes.
+// ---- nothing
+
+// Both sides hold their connected NICs and wait in the kernel.
+static int measure_idle(struct client *c, struct vb_perf_row *row)
+{
+    struct vb_perf_counts before, after;
+    int ms = c->length->seconds < 3600 ? (int)(c->length->seconds * 1e3 + 0.5) : 3600000;
+    if (get_counts(c, &before) < 0 || set_mode(c, VB_PERF_MODE_REST) < 0)
+        return -1;
+    uint64_t begin = vb_clock_ns(), cpu = vb_perf_cpu_ns();
+    (void)poll(NULL, 0, ms);
+    row->cpu_ns[0] = vb_perf_cpu_ns() - cpu;
+    row->idle_ns = vb_clock_ns() - begin;
+    if (get_counts(c, &after) < 0)
+        return -1;
+    row->cpu_ns[1] = after.cpu_ns - before.cpu_ns;
+    return 0;
+}
+
+// ---- the whole
+
+// Every operation that had to be verified was, and held the right bytes. What was lost is not
+// there to be verified.
 static int verify(struct client *c, struct vb_perf_row *row)
 {
-    uint64_t verified, wrong, sunk;
-    if (get_counts(c, &verified, &wrong, &sunk) < 0)
+    struct vb_perf_counts counts;
+    char *why = c->session->why;
+    if (get_counts(c, &counts) < 0)
         return -1;
-    if (c->plan->op == VB_PERF_READ)
-        verified = c->run.verified;
-    uint64_t expected = vb_perf_run_verifies(&c->run);
-    if (wrong || verified != expected)
-        return vb_perf_fail(c->session->why,
+    row->verified = counts.verified;
+    if (vb_perf_is_read(c->plan) || vb_perf_is_atomic(c->plan))
+        row->verified = c->run.verified;
+    uint64_t expected = c->plan->op == VB_PERF_RAW ? 0 : vb_perf_run_verifies(&c->run);
+    bool missing = vb_perf_is_lossy(c->plan) ? row->verified > expected : row->verified != expected;
+    if (counts.wrong || missing)
+        return vb_perf_fail(why,
                             "verification failed: of %llu operations %llu held the right bytes, "
                             "%llu wrong ones",
-                            (unsigned long long)expected, (unsigned long long)verified,
-                            (unsigned long long)wrong);
-    row->verified = verified;
+                            (unsigned long long)expected, (unsigned long long)row->verified,
+                            (unsigned long long)counts.wrong);
+    if (vb_perf_is_atomic(c->plan) && counts.sum != vb_perf_run_sum(&c->run))
+        return vb_perf_fail(
+            why, "verification failed: the atomics left %llu at the target, not %llu",
+            (unsigned long long)counts.sum, (unsigned long long)vb_perf_run_sum(&c->run));
     return 0;
+}
+
+static int measure(struct client *c, struct vb_perf_row *row)
+{
+    if (open_both(c) < 0 || warm_up(c) < 0)
+        return -1;
+    int error;
+    if (c->plan->op == VB_PERF_IDLE)
+        error = measure_idle(c, row);
+    else if (measure_latency(c, row) < 0)
+        error = -1;
+    else
+        error = c->plan->op == VB_PERF_RAW ? measure_raw_rate(c, row) : measure_both_rates(c, row);
+    return error ? error : verify(c, row);
 }
 
 int vb_perf_measure(struct vb_perf_session *session, const struct vb_perf_plan *plan,
@@ -298,15 +378,12 @@ int vb_perf_measure(struct vb_perf_session *session, const struct vb_perf_plan *
     c->length = length;
     c->progress = progress;
     c->raw.fd = c->connected.fd = -1;
-    bool raw = plan->op == VB_PERF_RAW;
-    int error = open_both(c) < 0 || warm_up(c) < 0 || measure_latency(c, row) < 0;
-    error = error || (raw ? measure_raw_rate(c, row) : measure_rate(c, row)) < 0;
-    error = error || (!raw && verify(c, row) < 0);
+    int error = measure(c, row);
     close_both(c);
     if (!error) {
         struct vb_control_msg msg;
         vb_control_begin(&msg, VB_CONTROL_CLOSE);
-        error = vb_perf_ask(session, &msg, VB_CONTROL_OK) < 0;
+        error = vb_perf_ask(session, &msg, VB_CONTROL_OK);
     }
     free(c);
     vb_progress_clear(progress);

@@ -20,6 +20,9 @@ int vb_perf_fail(char *why, const char *format, ...)
     return -1;
 }
 
+static const uint32_t remote_rights =
+    VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC;
+
 static int open_memory(struct vb_perf_end *end, char *why)
 {
     // Populated, so that no page fault falls into a measurement.
@@ -32,8 +35,7 @@ static int open_memory(struct vb_perf_end *end, char *why)
     end->mem = mem;
     int error = vb_pd_alloc(end->nic, &end->pd);
     if (error == 0)
-        error = vb_mr_reg(end->pd, mem, end->opts.mem_bytes,
-                          VB_RIGHT_LOCAL_WRITE | VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ,
+        error = vb_mr_reg(end->pd, mem, end->opts.mem_bytes, VB_RIGHT_LOCAL_WRITE | remote_rights,
                           &end->mr);
     if (error)
         return vb_perf_fail(why, "cannot register memory: %s", strerror(-error));
@@ -50,6 +52,7 @@ static int open_queues(struct vb_perf_end *end, char *why)
         error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = o->qps * o->recv_depth},
                              &end->recv_cq);
     struct vb_qp_opts qp = {
+        .service = o->service,
         .send_cq = end->send_cq,
         .recv_cq = end->recv_cq,
         .send_depth = o->send_depth,
@@ -114,17 +117,20 @@ int vb_perf_end_connect(struct vb_perf_end *end, struct vb_control_msg *msg, cha
 {
     struct vb_qp_peer peer = {
         .mtu = end->opts.mtu,
-        .rights = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ,
+        .rights = remote_rights,
         .reads = (uint8_t)end->opts.reads,
         .timeout = end->opts.timeout,
+        .qkey = VB_PERF_QKEY,
     };
     vb_control_get_bytes(msg, peer.gid, sizeof peer.gid);
+    memcpy(end->peer_gid, peer.gid, sizeof end->peer_gid);
     end->peer_addr = vb_control_get(msg);
     end->peer_key = (uint32_t)vb_control_get(msg);
     for (uint32_t i = 0; i < end->opts.qps; i++) {
         peer.qpn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
         peer.psn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
         peer.our_psn = end->psn[i];
+        end->peer_qpn[i] = peer.qpn;
         if (msg->bad)
             return vb_perf_fail(why, "the other side's description is too short");
         int error = vb_qp_connect(end->qp[i], &peer);

@@ -10,7 +10,12 @@
 
 #include <stddef.h>
 
+enum {
+    VB_PERF_QKEY = 0x11770001 // of datagrams
+};
+
 struct vb_perf_end_opts {
+    enum vb_service service;
     size_t mem_bytes;
     uint32_t qps;
     uint32_t send_depth, recv_depth;
@@ -31,6 +36,8 @@ struct vb_perf_end {
     struct vb_qp *qp[VB_PERF_QPS_MAX];
     uint32_t psn[VB_PERF_QPS_MAX]; // first of ours
     // The peer's.
+    uint8_t peer_gid[16];
+    uint32_t peer_qpn[VB_PERF_QPS_MAX];
     uint64_t peer_addr;
     uint32_t peer_key;
 };

@@ -4,15 +4,18 @@
 
 #include "base/bytes.h"
 #include "base/prng.h"
+#include "cli/perf_plan.h"
 
 enum {
     LINE = 64,
     SLOTS_MIN = 2,
     SLOTS_MAX = 16,
+    SLOTS_UNWATCHED = 1024, // of a target that looks at its memory only now and then
     SLOT_BUDGET = 16 << 20, // bytes of slots per queue pair, while SLOTS_MIN allows
     WINDOW_MIN = 4096,
     READ_WINDOW_MIN = 65536,
     WORD = 8,
+    RECV_DEPTH_MIN = 1024, // more than one turn of the NIC can use up
 };
 
 static uint32_t at_least(uint32_t value, uint32_t least)
@@ -20,21 +23,52 @@ static uint32_t at_least(uint32_t value, uint32_t least)
     return value < least ? least : value;
 }
 
+static uint32_t full_depth(const struct vb_perf_plan *plan)
+{
+    return at_least(2 * plan->depth, RECV_DEPTH_MIN);
+}
+
 struct vb_perf_layout vb_perf_layout_of(const struct vb_perf_plan *plan)
 {
     struct vb_perf_layout l = {.stride = (plan->size + LINE - 1) / LINE * LINE};
+    uint32_t most = plan->target == VB_PERF_POLLS ? SLOTS_MAX : SLOTS_UNWATCHED;
     uint32_t slots = SLOT_BUDGET / at_least(l.stride, 1);
-    l.slots = at_least(slots < SLOTS_MAX ? slots : SLOTS_MAX, SLOTS_MIN);
+    l.slots = at_least(slots < most ? slots : most, SLOTS_MIN);
     // Operations cycle through it; reads need room to come from different places.
-    l.window = plan->op == VB_PERF_READ ? at_least(2 * l.stride, READ_WINDOW_MIN)
-                                        : at_least(l.stride, WINDOW_MIN);
-    l.total = l.window + (size_t)plan->qps * l.slots * l.stride;
+    l.window = vb_perf_is_read(plan) ? at_least(2 * l.stride, READ_WINDOW_MIN)
+                                     : at_least(l.stride, WINDOW_MIN);
+    l.receive_stride = l.stride + LINE; // the GRH's
+    if (plan->op == VB_PERF_SEND && vb_perf_is_lossy(plan)) {
+        uint32_t fit = at_least(SLOT_BUDGET / l.receive_stride, SLOTS_MIN);
+        l.receives = fit < full_depth(plan) ? fit : full_depth(plan);
+    }
+    l.slots_bytes = (size_t)plan->qps * l.slots * l.stride;
+    l.total = l.window + l.slots_bytes + (size_t)plan->qps * l.receives * l.receive_stride;
     return l;
+}
+
+uint32_t vb_perf_recv_depth(const struct vb_perf_plan *plan)
+{
+    uint32_t receives = vb_perf_layout_of(plan).receives;
+    if (!vb_perf_is_received(plan))
+        return 1;
+    return receives ? receives : full_depth(plan);
 }
 
 size_t vb_perf_slot(const struct vb_perf_layout *l, uint32_t qp, uint64_t v)
 {
     return l->window + ((size_t)qp * l->slots + (v - 1) % l->slots) * l->stride;
+}
+
+size_t vb_perf_word(const struct vb_perf_layout *l, uint32_t qp)
+{
+    return vb_perf_slot(l, qp, 1);
+}
+
+size_t vb_perf_receive(const struct vb_perf_layout *l, uint32_t qp, uint64_t n)
+{
+    size_t index = (size_t)qp * l->receives + (n - 1) % l->receives;
+    return l->window + l->slots_bytes + index * l->receive_stride + LINE;
 }
 
 uint32_t vb_perf_read_offset(const struct vb_perf_layout *l, uint64_t v)

@@ -2,6 +2,7 @@
 // The yardstick: plain UDP sockets.
 #include "cli/perf_raw.h"
 
+#include "cli/perf_address.h"
 #include "cli/perf_control.h"
 #include "port/clock.h"
 
@@ -25,15 +26,15 @@ enum {
 #define RESEND_NS  200000000ull
 #define GIVE_UP_NS 5000000000ull
 
-int vb_raw_open(struct vb_raw *raw, uint32_t ip, uint16_t *port, char *why)
+int vb_raw_open(struct vb_raw *raw, const uint8_t gid[16], uint16_t *port, char *why)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = ip};
-    socklen_t len = sizeof at;
+    struct sockaddr_storage at;
+    socklen_t len = vb_perf_sockaddr(gid, 0, &at);
     int bytes = SOCKET_BYTES;
-    raw->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    raw->fd = socket(at.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     raw->buffer = calloc(1, BUFFER);
     if (raw->fd < 0 || raw->buffer == NULL ||
-        bind(raw->fd, (const struct sockaddr *)&at, sizeof at) < 0 ||
+        bind(raw->fd, (const struct sockaddr *)&at, len) < 0 ||
         getsockname(raw->fd, (struct sockaddr *)&at, &len) < 0) {
         vb_perf_fail(why, "cannot open a UDP socket for the raw baseline: %s", strerror(errno));
         vb_raw_close(raw);
@@ -41,7 +42,8 @@ int vb_raw_open(struct vb_raw *raw, uint32_t ip, uint16_t *port, char *why)
     }
     (void)setsockopt(raw->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     (void)setsockopt(raw->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    *port = ntohs(at.sin_port);
+    // The port is at the same place in both families.
+    *port = ntohs(((const struct sockaddr_in *)&at)->sin_port);
     return 0;
 }
 
@@ -54,19 +56,18 @@ void vb_raw_close(struct vb_raw *raw)
     raw->buffer = NULL;
 }
 
-int vb_raw_aim(struct vb_raw *raw, uint32_t ip, uint16_t port, bool connected, char *why)
+int vb_raw_aim(struct vb_raw *raw, const uint8_t gid[16], uint16_t port, bool connected, char *why)
 {
-    raw->peer =
-        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = ip, .sin_port = htons(port)};
+    raw->peer_len = vb_perf_sockaddr(gid, port, &raw->peer);
     raw->connected = connected;
-    if (connected && connect(raw->fd, (const struct sockaddr *)&raw->peer, sizeof raw->peer) < 0)
+    if (connected && connect(raw->fd, (const struct sockaddr *)&raw->peer, raw->peer_len) < 0)
         return vb_perf_fail(why, "cannot reach the raw baseline's socket: %s", strerror(errno));
     return 0;
 }
 
 void vb_raw_echo(struct vb_raw *raw, int control)
 {
-    struct sockaddr_in from;
+    struct sockaddr_storage from;
     for (uint32_t turn = 1;; turn++) {
         socklen_t from_len = sizeof from;
         ssize_t len =
@@ -123,7 +124,7 @@ static int send_ping(struct vb_raw *raw, uint32_t size, uint64_t n, char *why)
     memcpy(raw->buffer, &n, sizeof n);
     ssize_t sent = raw->connected ? send(raw->fd, raw->buffer, size, 0)
                                   : sendto(raw->fd, raw->buffer, size, 0,
-                                           (const struct sockaddr *)&raw->peer, sizeof raw->peer);
+                                           (const struct sockaddr *)&raw->peer, raw->peer_len);
     if (sent < 0 && errno != EAGAIN && errno != ECONNREFUSED)
         return vb_perf_fail(why, "the raw baseline cannot send: %s", strerror(errno));
     return 0;
@@ -131,7 +132,7 @@ static int send_ping(struct vb_raw *raw, uint32_t size, uint64_t n, char *why)
 
 static bool receive_ping(struct vb_raw *raw)
 {
-    struct sockaddr_in from;
+    struct sockaddr_storage from;
     socklen_t len = sizeof from;
     if (raw->connected)
         return recv(raw->fd, raw->buffer, BUFFER, 0) >= 0;
@@ -189,7 +190,7 @@ int vb_raw_blast(struct vb_raw *raw, uint32_t size, const struct vb_perf_budget 
     alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(uint16_t))];
     struct iovec iov = {.iov_base = raw->buffer, .iov_len = (size_t)segments * size};
     struct msghdr h = {
-        .msg_name = &raw->peer, .msg_namelen = sizeof raw->peer, .msg_iov = &iov, .msg_iovlen = 1};
+        .msg_name = &raw->peer, .msg_namelen = raw->peer_len, .msg_iov = &iov, .msg_iovlen = 1};
     if (segments > 1) {
         uint16_t segment = (uint16_t)size;
         h.msg_control = control;

@@ -9,23 +9,19 @@
 #include "cli/perf.h"
 
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 struct vb_raw {
     int fd;
     bool yield;     // the other side needs this core
     bool connected; // client
-    struct sockaddr_in peer;
+    struct sockaddr_storage peer;
+    socklen_t peer_len;
     uint8_t *buffer;
 };
 
-// When to stop, whichever comes first.
-struct vb_perf_budget {
-    uint64_t end_ns;
-    uint64_t ops;
-};
-
-// Binds to an address of ours (network order), any port, which it returns in *port. -1: see `why`.
-int vb_raw_open(struct vb_raw *raw, uint32_t ip, uint16_t *port, char *why);
+// Binds to an address of ours, any port, which it returns in *port. -1: see `why`.
+int vb_raw_open(struct vb_raw *raw, const uint8_t gid[16], uint16_t *port, char *why);
 void vb_raw_close(struct vb_raw *raw);
 
 // The server's side: both return when a message waits on `control`.
@@ -33,7 +29,7 @@ void vb_raw_echo(struct vb_raw *raw, int control);
 uint64_t vb_raw_sink(struct vb_raw *raw, int control); // packets received
 
 // The client's side: where the server is, and whether to connect the socket to it. -1: see `why`.
-int vb_raw_aim(struct vb_raw *raw, uint32_t ip, uint16_t port, bool connected, char *why);
+int vb_raw_aim(struct vb_raw *raw, const uint8_t gid[16], uint16_t port, bool connected, char *why);
 int vb_raw_ping(struct vb_raw *raw, uint32_t size, const struct vb_perf_budget *budget, int control,
                 struct vb_hist *hist, char *why);
 // Sends packets of `size` bytes one way; *sent is how many the system took.

@@ -2,6 +2,7 @@
 // Rows for people, rows for programs.
 #include "cli/perf_report.h"
 
+#include "cli/perf_plan.h"
 #include "verbena_config.h"
 
 #include <string.h>
@@ -51,6 +52,11 @@ double vb_perf_ops_per_s(const struct vb_perf_row *row)
     return row->rate_ns ? (double)row->rate_ops * 1e9 / (double)row->rate_ns : 0;
 }
 
+double vb_perf_copy_bytes_per_s(const struct vb_perf_row *row)
+{
+    return row->copied.ns ? (double)row->copied.bytes * 1e9 / (double)row->copied.ns : 0;
+}
+
 static const struct vb_perf_latency *latency_of(const struct vb_perf_row *row)
 {
     return &row->latency[row->plan.op == VB_PERF_RAW ? VB_PERF_ECHO : VB_PERF_NIC];
@@ -59,7 +65,9 @@ static const struct vb_perf_latency *latency_of(const struct vb_perf_row *row)
 double vb_perf_raw_ratio(const struct vb_perf_row *row)
 {
     uint64_t raw = row->latency[VB_PERF_ECHO].p50_ns;
-    return raw ? (double)latency_of(row)->p50_ns / (double)raw : 0;
+    if (raw == 0 || vb_perf_is_lossy(&row->plan))
+        return 0;
+    return (double)latency_of(row)->p50_ns / (double)raw;
 }
 
 static const char *size_text(uint32_t bytes, char text[16])
@@ -84,23 +92,46 @@ void vb_perf_report_head(FILE *out, const struct vb_perf_machine *m)
         fprintf(out, "client on core %d, server elsewhere\n", m->pinned[0]);
     else
         fputs("not pinned\n", out);
-    fprintf(out, "%-5s %-4s %6s %5s %3s %8s %8s %8s %8s %6s %9s %8s %9s\n", "", "", "", "", "",
-            "p50", "p99", "p99.9", "raw p50", "ratio", "rate", "bandw.", "verified");
-    fprintf(out, "%-5s %-4s %6s %5s %3s %8s %8s %8s %8s %6s %9s %8s %9s\n", "op", "port", "size",
-            "depth", "qps", "us", "us", "us", "us", "to raw", "M ops/s", "Gb/s", "ops");
+    fprintf(out, "%-9s %-4s %-3s %6s %5s %3s %8s %8s %8s %8s %6s %9s %8s %9s\n", "", "", "", "", "",
+            "", "p50", "p99", "p99.9", "raw p50", "ratio", "rate", "bandw.", "verified");
+    fprintf(out, "%-9s %-4s %-3s %6s %5s %3s %8s %8s %8s %8s %6s %9s %8s %9s\n", "op", "port",
+            "svc", "size", "depth", "qps", "us", "us", "us", "us", "to raw", "M ops/s", "Gb/s",
+            "ops");
+}
+
+static void print_idle(FILE *out, const struct vb_perf_row *row)
+{
+    const struct vb_perf_plan *p = &row->plan;
+    fprintf(out,
+            "%-9s %-4s %-3s %u queue pairs connected, nothing to do for %.1f s: CPU time %.2f ms "
+            "(client), %.2f ms (server)\n",
+            vb_perf_op_name(p->op), vb_perf_port_name(p->port), vb_perf_service_name(p->service),
+            p->qps, (double)row->idle_ns / 1e9, (double)row->cpu_ns[0] / 1e6,
+            (double)row->cpu_ns[1] / 1e6);
+    fflush(out);
 }
 
 void vb_perf_report_row(FILE *out, const struct vb_perf_row *row)
 {
     const struct vb_perf_plan *p = &row->plan;
     const struct vb_perf_latency *l = latency_of(row);
-    char size[16];
+    char size[16], ratio[16] = "-";
     double ops = vb_perf_ops_per_s(row);
-    fprintf(out, "%-5s %-4s %6s %5u %3u %8.2f %8.2f %8.2f %8.2f %6.2f %9.4f %8.3f %9llu\n",
-            vb_perf_op_name(p->op), "udp", size_text(p->size, size), p->depth, p->qps,
-            (double)l->p50_ns / 1e3, (double)l->p99_ns / 1e3, (double)l->p999_ns / 1e3,
-            (double)row->latency[VB_PERF_ECHO].p50_ns / 1e3, vb_perf_raw_ratio(row), ops / 1e6,
-            ops * p->size * 8 / 1e9, (unsigned long long)row->verified);
+    if (p->op == VB_PERF_IDLE) {
+        print_idle(out, row);
+        return;
+    }
+    if (vb_perf_raw_ratio(row) > 0)
+        snprintf(ratio, sizeof ratio, "%.2f", vb_perf_raw_ratio(row));
+    fprintf(out, "%-9s %-4s %-3s %6s %5u %3u %8.2f %8.2f %8.2f %8.2f %6s %9.4f %8.3f %9llu",
+            vb_perf_op_name(p->op), vb_perf_port_name(p->port),
+            p->op == VB_PERF_RAW ? "-" : vb_perf_service_name(p->service), size_text(p->size, size),
+            p->depth, p->qps, (double)l->p50_ns / 1e3, (double)l->p99_ns / 1e3,
+            (double)l->p999_ns / 1e3, (double)row->latency[VB_PERF_ECHO].p50_ns / 1e3, ratio,
+            ops / 1e6, ops * p->size * 8 / 1e9, (unsigned long long)row->verified);
+    if (p->target != VB_PERF_POLLS)
+        fprintf(out, "  target %ss", vb_perf_target_name(p->target));
+    fputc('\n', out);
     fflush(out);
 }
 
@@ -109,13 +140,43 @@ static void print_spread(FILE *out, const char *what, const struct vb_perf_laten
     fprintf(out, "%s %.2f to %.2f", what, (double)l->p50_min_ns / 1e3, (double)l->p50_max_ns / 1e3);
 }
 
+// What else is to be said of a row.
+static void print_remarks(FILE *out, const struct vb_perf_row *r)
+{
+    const struct vb_perf_plan *p = &r->plan;
+    if (p->port == VB_PERF_UDP)
+        fprintf(out, ", raw with a connected client %.2f",
+                (double)r->latency[VB_PERF_ECHO_CONNECTED].p50_ns / 1e3);
+    if (p->port == VB_PERF_UDP && p->raw_size != p->size)
+        fprintf(out, "; raw is an echo of %u bytes, one packet", p->raw_size);
+    if (r->copied.ns)
+        fprintf(out, "; a plain copy moves 64K messages at %.1f Gb/s",
+                vb_perf_copy_bytes_per_s(r) * 8 / 1e9);
+    if (vb_perf_is_lossy(p))
+        fprintf(out,
+                "; %s is not acknowledged: times are until it was sent, rates are of what "
+                "arrived",
+                vb_perf_service_name(p->service));
+    if (vb_perf_is_lossy(p) && p->op == VB_PERF_WRITE && p->size > p->mtu)
+        fputs(" at least in part", out);
+    if (r->rate_lost)
+        fprintf(out, "; one way, %llu of %llu %s were lost", (unsigned long long)r->rate_lost,
+                (unsigned long long)(r->rate_lost + r->rate_ops),
+                p->op == VB_PERF_RAW ? "packets" : "messages");
+}
+
 void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t count)
 {
     char size[16];
+    if (count == 0 || rows[0].plan.op == VB_PERF_IDLE)
+        return;
+    bool shm = rows[0].plan.port == VB_PERF_SHM;
     fprintf(
         out,
-        "p50 is the median of %d slices' medians, the NIC's and the raw echo's in turn. In us:\n",
-        VB_PERF_SLICES);
+        "p50 is the median of %d slices' medians, the NIC's and raw's in turn; raw is %s. In us:\n",
+        VB_PERF_SLICES,
+        shm ? "the\nround trip of a cache line between the two cores, both spinning"
+            : "a UDP echo");
     for (uint32_t i = 0; i < count; i++) {
         const struct vb_perf_row *r = &rows[i];
         fprintf(out, "  %s %s:", vb_perf_op_name(r->plan.op), size_text(r->plan.size, size));
@@ -123,44 +184,65 @@ void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t cou
             print_spread(out, " slices", &r->latency[VB_PERF_NIC]);
         print_spread(out, r->plan.op == VB_PERF_RAW ? " slices" : ", raw",
                      &r->latency[VB_PERF_ECHO]);
-        fprintf(out, ", raw with a connected client %.2f",
-                (double)r->latency[VB_PERF_ECHO_CONNECTED].p50_ns / 1e3);
-        if (r->plan.raw_size != r->plan.size)
-            fprintf(out, "; raw is an echo of %u bytes, one packet", r->plan.raw_size);
-        if (r->rate_lost)
-            fprintf(out, "; one way, %llu of %llu packets were lost",
-                    (unsigned long long)r->rate_lost,
-                    (unsigned long long)(r->rate_lost + r->rate_ops));
+        print_remarks(out, r);
         fputc('\n', out);
     }
+}
+
+// ---- JSON
+
+typedef unsigned long long number;
+
+static void json_latency(FILE *out, const struct vb_perf_row *row)
+{
+    const struct vb_perf_plan *p = &row->plan;
+    const struct vb_perf_latency *l = latency_of(row), *raw = &row->latency[VB_PERF_ECHO];
+    fprintf(out, "\"p50_ns\":%llu,\"p99_ns\":%llu,\"p999_ns\":%llu,\"latency_ops\":%llu,",
+            (number)l->p50_ns, (number)l->p99_ns, (number)l->p999_ns, (number)l->count);
+    fprintf(out, "\"p50_min_ns\":%llu,\"p50_max_ns\":%llu,\"slices\":%d,\"latency\":\"%s\",",
+            (number)l->p50_min_ns, (number)l->p50_max_ns, VB_PERF_SLICES,
+            vb_perf_is_lossy(p) ? "until sent" : "round trip");
+    fprintf(out, "\"raw\":\"%s\",\"raw_p50_ns\":%llu,\"raw_p99_ns\":%llu,\"raw_p999_ns\":%llu,",
+            p->port == VB_PERF_SHM ? "cache line" : "UDP echo", (number)raw->p50_ns,
+            (number)raw->p99_ns, (number)raw->p999_ns);
+    fprintf(out, "\"raw_p50_min_ns\":%llu,\"raw_p50_max_ns\":%llu,", (number)raw->p50_min_ns,
+            (number)raw->p50_max_ns);
+    if (p->port == VB_PERF_UDP)
+        fprintf(out, "\"raw_size\":%u,\"raw_connected_p50_ns\":%llu,", p->raw_size,
+                (number)row->latency[VB_PERF_ECHO_CONNECTED].p50_ns);
+    if (vb_perf_raw_ratio(row) > 0)
+        fprintf(out, "\"raw_ratio\":%.4f,", vb_perf_raw_ratio(row));
+}
+
+static void json_rate(FILE *out, const struct vb_perf_row *row)
+{
+    double ops = vb_perf_ops_per_s(row);
+    fprintf(out, "\"ops_per_s\":%.3f,\"bytes_per_s\":%.0f,\"rate_ops\":%llu,\"rate_s\":%.6f,", ops,
+            ops * row->plan.size, (number)row->rate_ops, (double)row->rate_ns / 1e9);
+    fprintf(out, "\"lost\":%llu,\"verified\":%llu,", (number)row->rate_lost, (number)row->verified);
+    if (row->copied.ns)
+        fprintf(out, "\"copy_gbps\":%.3f,\"copy_size\":%d,",
+                vb_perf_copy_bytes_per_s(row) * 8 / 1e9, VB_PERF_COPY_BYTES);
 }
 
 void vb_perf_report_json(FILE *out, const struct vb_perf_row *row, const struct vb_perf_machine *m)
 {
     const struct vb_perf_plan *p = &row->plan;
-    const struct vb_perf_latency *l = latency_of(row), *raw = &row->latency[VB_PERF_ECHO];
-    double ops = vb_perf_ops_per_s(row);
-    fprintf(out, "{\"op\":\"%s\",\"port\":\"udp\",\"size\":%u,\"depth\":%u,\"qps\":%u,\"mtu\":%u,",
-            vb_perf_op_name(p->op), p->size, p->depth, p->qps, p->mtu);
-    fprintf(out, "\"p50_ns\":%llu,\"p99_ns\":%llu,\"p999_ns\":%llu,\"latency_ops\":%llu,",
-            (unsigned long long)l->p50_ns, (unsigned long long)l->p99_ns,
-            (unsigned long long)l->p999_ns, (unsigned long long)l->count);
-    fprintf(out, "\"p50_min_ns\":%llu,\"p50_max_ns\":%llu,\"slices\":%d,",
-            (unsigned long long)l->p50_min_ns, (unsigned long long)l->p50_max_ns, VB_PERF_SLICES);
-    fprintf(out, "\"ops_per_s\":%.3f,\"bytes_per_s\":%.0f,\"rate_ops\":%llu,\"rate_s\":%.6f,", ops,
-            ops * p->size, (unsigned long long)row->rate_ops, (double)row->rate_ns / 1e9);
-    fprintf(out, "\"raw_p50_ns\":%llu,\"raw_p99_ns\":%llu,\"raw_p999_ns\":%llu,",
-            (unsigned long long)raw->p50_ns, (unsigned long long)raw->p99_ns,
-            (unsigned long long)raw->p999_ns);
-    fprintf(out, "\"raw_p50_min_ns\":%llu,\"raw_p50_max_ns\":%llu,\"raw_size\":%u,",
-            (unsigned long long)raw->p50_min_ns, (unsigned long long)raw->p50_max_ns, p->raw_size);
-    fprintf(out, "\"raw_connected_p50_ns\":%llu,",
-            (unsigned long long)row->latency[VB_PERF_ECHO_CONNECTED].p50_ns);
-    fprintf(out, "\"raw_ratio\":%.4f,\"lost\":%llu,\"verified\":%llu,\"seed\":%llu,",
-            vb_perf_raw_ratio(row), (unsigned long long)row->rate_lost,
-            (unsigned long long)row->verified, (unsigned long long)p->seed);
-    fprintf(out, "\"client_core\":%d,\"server_core\":%d,\"cores\":%d,\"cpu\":\"%s\",", m->pinned[0],
-            m->pinned[1], m->cores, m->cpu);
-    fprintf(out, "\"kernel\":\"%s\",\"version\":\"%s\"}\n", m->kernel, VERBENA_VERSION);
+    fprintf(out, "{\"op\":\"%s\",\"port\":\"%s\",\"service\":\"%s\",\"target\":\"%s\",",
+            vb_perf_op_name(p->op), vb_perf_port_name(p->port), vb_perf_service_name(p->service),
+            vb_perf_target_name(p->target));
+    fprintf(out, "\"size\":%u,\"depth\":%u,\"qps\":%u,\"mtu\":%u,", p->size, p->depth, p->qps,
+            p->mtu);
+    if (p->op == VB_PERF_IDLE) {
+        fprintf(out, "\"idle_s\":%.6f,\"cpu_ns\":%llu,\"server_cpu_ns\":%llu,",
+                (double)row->idle_ns / 1e9, (number)row->cpu_ns[0], (number)row->cpu_ns[1]);
+    } else {
+        json_latency(out, row);
+        json_rate(out, row);
+    }
+    fprintf(out, "\"seed\":%llu,\"client_core\":%d,\"server_core\":%d,\"cores\":%d,",
+            (number)p->seed, m->pinned[0], m->pinned[1], m->cores);
+    fprintf(out, "\"cpu\":\"%s\",\"kernel\":\"%s\",\"version\":\"%s\"}\n", m->cpu, m->kernel,
+            VERBENA_VERSION);
     fflush(out);
 }

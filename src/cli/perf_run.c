@@ -3,6 +3,8 @@
 // the clock and the control channel.
 #include "cli/perf_run.h"
 
+#include "base/bytes.h"
+#include "cli/perf_plan.h"
 #include "port/clock.h"
 
 #include <sched.h>
@@ -22,11 +24,19 @@ enum {
 void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
                       const struct vb_perf_plan *plan)
 {
-    static const enum vb_wr_opcode opcodes[] = {
-        [VB_PERF_READ] = VB_WR_READ, [VB_PERF_WRITE] = VB_WR_WRITE, [VB_PERF_SEND] = VB_WR_SEND};
+    static const enum vb_wr_opcode opcodes[VB_PERF_OPS] = {
+        [VB_PERF_READ] = VB_WR_READ,
+        [VB_PERF_WRITE] = VB_WR_WRITE,
+        [VB_PERF_WRITE_IMM] = VB_WR_WRITE_IMM,
+        [VB_PERF_SEND] = VB_WR_SEND,
+        [VB_PERF_CAS] = VB_WR_CAS,
+        [VB_PERF_FADD] = VB_WR_FADD,
+        [VB_PERF_IDLE] = VB_WR_READ,
+    };
     memset(run, 0, sizeof *run);
     run->end = end;
     run->plan = plan;
+    run->opcode = opcodes[plan->op];
     run->layout = vb_perf_layout_of(plan);
     run->signal_every = plan->depth / 4 < SIGNAL_MAX ? plan->depth / 4 : SIGNAL_MAX;
     if (run->signal_every == 0)
@@ -35,7 +45,7 @@ void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
         run->sge[i].len = plan->size;
         run->sge[i].lkey = vb_mr_key(end->mr);
         run->wr[i] = (struct vb_send_wr){
-            .sge = &run->sge[i], .num_sge = 1, .opcode = opcodes[plan->op], .rkey = end->peer_key};
+            .sge = &run->sge[i], .num_sge = 1, .opcode = run->opcode, .rkey = end->peer_key};
     }
     for (uint32_t q = 0; q < plan->qps; q++)
         run->lane[q].next_verify = VB_PERF_VERIFY_EVERY - 1;
@@ -63,6 +73,17 @@ static void poison(uint8_t *slot, const struct vb_perf_run *run, uint64_t v)
         slot[i] ^= 0xff;
 }
 
+// A stamp. Where receives do not tell which message they took, immediate data does.
+static void fill_stamp(struct vb_perf_run *run, uint32_t q, uint32_t i, uint64_t v, size_t slot)
+{
+    struct vb_send_wr *wr = &run->wr[i];
+    vb_stamp_write(run->end->mem + slot, run->plan, q, v);
+    wr->raddr = run->end->peer_addr + slot;
+    wr->imm = htobe32((uint32_t)v);
+    if (run->plan->op == VB_PERF_SEND && vb_perf_is_lossy(run->plan))
+        wr->opcode = VB_WR_SEND_IMM;
+}
+
 static void fill_verified(struct vb_perf_run *run, uint32_t q, uint32_t i)
 {
     struct vb_perf_lane *lane = &run->lane[q];
@@ -71,14 +92,36 @@ static void fill_verified(struct vb_perf_run *run, uint32_t q, uint32_t i)
     uint8_t *bytes = run->end->mem + slot;
     lane->next_verify += VB_PERF_VERIFY_EVERY;
     run->sge[i].addr = (uint64_t)(uintptr_t)bytes;
-    if (run->plan->op == VB_PERF_READ) {
+    if (vb_perf_is_read(run->plan)) {
         poison(bytes, run, v);
         run->wr[i].raddr = run->end->peer_addr + vb_perf_read_offset(&run->layout, v);
+    } else if (vb_perf_is_atomic(run->plan)) {
+        memset(bytes, 0xff, run->plan->size);
     } else {
-        vb_stamp_write(bytes, run->plan, q, v);
-        run->wr[i].raddr = run->end->peer_addr + slot;
+        fill_stamp(run, q, i, v, slot);
     }
     run->wr[i].wr_id |= VERIFIED_BIT;
+}
+
+// What n atomics of a queue pair leave in its word. The values of CAS are scattered, so that one
+// that fails makes all after it fail.
+static uint64_t word_after(const struct vb_perf_run *run, uint64_t n)
+{
+    return run->plan->op == VB_PERF_CAS ? n * 0x9e3779b97f4a7c15u : n;
+}
+
+static void fill_atomic(struct vb_perf_run *run, uint32_t q, struct vb_send_wr *wr, uint64_t n)
+{
+    wr->raddr = run->end->peer_addr + vb_perf_word(&run->layout, q);
+    wr->atomic.compare = word_after(run, n);
+    wr->atomic.swap_add = run->plan->op == VB_PERF_CAS ? word_after(run, n + 1) : 1;
+}
+
+static void fill_destination(struct vb_perf_run *run, uint32_t q, struct vb_send_wr *wr)
+{
+    memcpy(wr->to.gid, run->end->peer_gid, sizeof wr->to.gid);
+    wr->to.qpn = run->end->peer_qpn[q];
+    wr->to.qkey = VB_PERF_QKEY;
 }
 
 // Writes the next operation of lane q as work request i of the batch.
@@ -88,6 +131,8 @@ static void fill(struct vb_perf_run *run, uint32_t q, uint32_t i, bool signal)
     struct vb_send_wr *wr = &run->wr[i];
     uint64_t n = lane->posted++;
     wr->wr_id = (uint64_t)q << LANE_SHIFT | n;
+    wr->opcode = run->opcode;
+    wr->imm = 0;
     if (n == lane->next_verify) {
         fill_verified(run, q, i);
         signal = true;
@@ -97,6 +142,10 @@ static void fill(struct vb_perf_run *run, uint32_t q, uint32_t i, bool signal)
         lane->local_offset = next_offset(&run->layout, lane->local_offset);
         lane->remote_offset = next_offset(&run->layout, lane->remote_offset);
     }
+    if (vb_perf_is_atomic(run->plan))
+        fill_atomic(run, q, wr, n);
+    else if (run->plan->service == VB_SERVICE_UD)
+        fill_destination(run, q, wr);
     wr->flags = signal ? VB_WR_SIGNALED : 0;
     if (signal)
         lane->signaled = n + 1;
@@ -124,6 +173,18 @@ static int check_read(struct vb_perf_run *run, uint32_t q, uint64_t n)
     return 0;
 }
 
+static int check_atomic(struct vb_perf_run *run, uint32_t q, uint64_t n)
+{
+    uint64_t old, v = (n + 1) / VB_PERF_VERIFY_EVERY;
+    memcpy(&old, run->end->mem + vb_perf_slot(&run->layout, q, v), sizeof old);
+    if (old != word_after(run, n))
+        return vb_perf_fail(run->why, "wrong value: %s %llu of queue pair %u found %llu, not %llu",
+                            vb_perf_op_name(run->plan->op), (unsigned long long)n, q,
+                            (unsigned long long)old, (unsigned long long)word_after(run, n));
+    run->verified++;
+    return 0;
+}
+
 static int complete(struct vb_perf_run *run, const struct vb_wc *wc)
 {
     uint32_t q = (uint32_t)(wc->wr_id >> LANE_SHIFT);
@@ -133,9 +194,11 @@ static int complete(struct vb_perf_run *run, const struct vb_wc *wc)
                             vb_perf_op_name(run->plan->op), (unsigned long long)n, q,
                             vb_wc_status_text(wc->status));
     run->lane[q].done = n + 1;
-    if (wc->wr_id & VERIFIED_BIT && run->plan->op == VB_PERF_READ)
-        return check_read(run, q, n);
-    return 0;
+    if (!(wc->wr_id & VERIFIED_BIT))
+        return 0;
+    if (vb_perf_is_atomic(run->plan))
+        return check_atomic(run, q, n);
+    return vb_perf_is_read(run->plan) ? check_read(run, q, n) : 0;
 }
 
 static int look_at_control(struct vb_perf_run *run)
@@ -224,6 +287,14 @@ static int post_all(struct vb_perf_run *run, bool ending, bool *busy)
         *busy |= run->lane[q].posted != run->lane[q].done;
     }
     return 0;
+}
+
+uint64_t vb_perf_run_sum(const struct vb_perf_run *run)
+{
+    uint64_t sum = 0;
+    for (uint32_t q = 0; q < run->plan->qps; q++)
+        sum += word_after(run, run->lane[q].done);
+    return sum;
 }
 
 static uint64_t total_done(const struct vb_perf_run *run)

@@ -6,7 +6,6 @@
 #include "base/hist.h"
 #include "cli/perf_end.h"
 #include "cli/perf_pattern.h"
-#include "cli/perf_raw.h"
 #include "cli/progress.h"
 
 enum {
@@ -31,9 +30,10 @@ struct vb_perf_run {
     bool yield;
     char *why; // VB_PERF_WHY bytes
     struct vb_progress *progress;
+    enum vb_wr_opcode opcode;
     uint32_t signal_every;
     uint64_t ops_left; // of the phase that runs
-    uint64_t verified; // READs compared
+    uint64_t verified; // READs and results of atomics compared
     struct vb_perf_lane lane[VB_PERF_QPS_MAX];
     struct vb_send_wr wr[VB_PERF_BATCH];
     struct vb_sge sge[VB_PERF_BATCH];
@@ -50,5 +50,6 @@ int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *bu
 int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budget, uint64_t *ops,
                      uint64_t *ns);
 uint64_t vb_perf_run_verifies(const struct vb_perf_run *run); // operations that had to be verified
+uint64_t vb_perf_run_sum(const struct vb_perf_run *run); // of the words that atomics must leave
 
 #endif

@@ -3,25 +3,23 @@
 #include "cli/perf_session.h"
 
 #include "cli/perf_address.h"
+#include "cli/perf_line.h"
 #include "cli/perf_target.h"
+#include "cli/perf_tcp.h"
 #include "cli/pin.h"
+#include "wire/roce.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
-    LEAVE_MS = 3000,
-    KEEPALIVE_SECONDS = 5
+    LEAVE_MS = 3000
 };
 
 int vb_perf_ask(struct vb_perf_session *s, struct vb_control_msg *msg, enum vb_control_kind expect)
@@ -41,40 +39,67 @@ int vb_perf_ask(struct vb_perf_session *s, struct vb_control_msg *msg, enum vb_c
     return 0;
 }
 
-static int greet(struct vb_perf_session *s)
+static const char *port_of(const struct vb_perf_session_opts *opts)
+{
+    return opts->port != NULL ? opts->port : "udp";
+}
+
+// What two NICs have in common, given the ports they were opened with.
+static int agree(struct vb_perf_session *s, const char *ours, const char *theirs, uint64_t place)
+{
+    bool meet = place != 0 && place == vb_line_place() && vb_line_meets(s->peer_gid);
+    bool both_shm = strcmp(ours, "udp") != 0 && strcmp(theirs, "udp") != 0;
+    bool both_udp = strcmp(ours, "shm") != 0 && strcmp(theirs, "shm") != 0;
+    s->port = both_shm && meet ? VB_PERF_SHM : VB_PERF_UDP;
+    if (s->port == VB_PERF_UDP && !both_udp)
+        return vb_perf_fail(s->why,
+                            "--port %s here and --port %s there do not meet; shm needs the same "
+                            "host, user and VERBENA_RUNTIME_DIR on both sides",
+                            ours, theirs);
+    return 0;
+}
+
+// Our NIC must be open by then if the server is ours: ports meet where NICs have made the place.
+static int greet(struct vb_perf_session *s, const char *port)
 {
     struct vb_control_msg msg;
-    uint8_t gid[16];
+    char theirs[VB_PERF_PORT_NAME];
     vb_control_begin(&msg, VB_CONTROL_HELLO);
     vb_control_put(&msg, VB_PERF_VERSION);
     if (vb_perf_ask(s, &msg, VB_CONTROL_HELLO) < 0)
         return -1;
-    (void)vb_control_get(&msg);
-    vb_control_get_bytes(&msg, gid, sizeof gid);
-    memcpy(&s->peer_ip, gid + 12, sizeof s->peer_ip);
-    return 0;
+    uint64_t version = vb_control_get(&msg);
+    vb_control_get_bytes(&msg, s->peer_gid, sizeof s->peer_gid);
+    vb_control_get_bytes(&msg, theirs, sizeof theirs);
+    uint64_t place = vb_control_get(&msg);
+    if (version != VB_PERF_VERSION || msg.bad || memchr(theirs, 0, sizeof theirs) == NULL)
+        return vb_perf_fail(s->why, "the other side speaks another version of the control channel");
+    return agree(s, port, theirs, place);
 }
 
-static struct vb_nic_opts client_nic_opts(const struct vb_perf_session_opts *opts)
+static struct vb_nic_opts nic_opts(const struct vb_perf_session_opts *opts)
 {
-    return (struct vb_nic_opts){.port = opts->port, .faults = opts->faults};
+    // Not from the environment: the rules are for one of the two NICs.
+    return (struct vb_nic_opts){.port = port_of(opts),
+                                .faults = opts->faults != NULL ? opts->faults : "off"};
 }
 
 // The server as a child process. Never returns.
-static _Noreturn void be_server(int control, const char *wanted, const char *port, int core,
-                                bool yield)
+static _Noreturn void be_server(const struct vb_perf_session *s, int control,
+                                const struct vb_perf_session_opts *opts, const char *wanted)
 {
     char why[VB_PERF_WHY];
-    struct vb_nic *nic;
-    struct vb_nic_opts opts = {.port = port};
-    if (core >= 0)
-        vb_pin_to(core);
-    if (vb_perf_open_nic(wanted, "127.0.0.2", &opts, &nic, why) < 0) {
+    struct vb_perf_serve_opts serve = {
+        .control = control, .port = port_of(opts), .yield = s->yield};
+    struct vb_nic_opts nic = {.port = port_of(opts), .faults = "off"};
+    if (s->cores[1] >= 0)
+        vb_pin_to(s->cores[1]);
+    if (vb_perf_open_nic(wanted, "127.0.0.2", &nic, &serve.nic, why) < 0) {
         vb_perf_decline(control, why);
         _exit(1);
     }
-    int error = vb_perf_serve(control, nic, yield);
-    vb_nic_close(nic);
+    int error = vb_perf_serve(&serve);
+    vb_nic_close(serve.nic);
     _exit(error ? 1 : 0);
 }
 
@@ -104,147 +129,96 @@ int vb_perf_session_local(struct vb_perf_session *s, const struct vb_perf_sessio
     s->server = fork();
     if (s->server == 0) {
         close(pair[0]);
-        be_server(pair[1], a.text[1], opts->port, s->cores[1], s->yield);
+        be_server(s, pair[1], opts, a.text[1]);
     }
     close(pair[1]);
     s->control = pair[0];
     s->lossy = opts->faults != NULL;
-    struct vb_nic_opts nic = client_nic_opts(opts);
+    struct vb_nic_opts nic = nic_opts(opts);
     if (s->server < 0)
         vb_perf_fail(s->why, "cannot start a second process: %s", strerror(errno));
-    else if (vb_perf_open_nic(a.text[0], "127.0.0.1", &nic, &s->nic, s->why) == 0 && greet(s) == 0)
+    else if (vb_perf_open_nic(a.text[0], "127.0.0.1", &nic, &s->nic, s->why) == 0 &&
+             greet(s, port_of(opts)) == 0)
         return 0;
     vb_perf_session_close(s);
     return -1;
-}
-
-// ---- over TCP
-
-static void tune(int fd)
-{
-    int on = 1, seconds = KEEPALIVE_SECONDS;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    // A client whose machine vanished must not keep the server busy.
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
-}
-
-// The address of this machine that the connection uses.
-static void own_address(int fd, char text[INET_ADDRSTRLEN])
-{
-    struct sockaddr_in at = {0};
-    socklen_t len = sizeof at;
-    (void)getsockname(fd, (struct sockaddr *)&at, &len);
-    (void)inet_ntop(AF_INET, &at.sin_addr, text, INET_ADDRSTRLEN);
-}
-
-static int dial(struct vb_perf_session *s, const char *peer, uint16_t port)
-{
-    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
-    char service[8];
-    snprintf(service, sizeof service, "%u", port);
-    int error = getaddrinfo(peer, service, &hints, &found);
-    if (error)
-        return vb_perf_fail(s->why, "%s: %s", peer, gai_strerror(error));
-    s->control = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s->control >= 0 && connect(s->control, found->ai_addr, found->ai_addrlen) == 0) {
-        freeaddrinfo(found);
-        tune(s->control);
-        return 0;
-    }
-    freeaddrinfo(found);
-    return vb_perf_fail(s->why, "%s port %u: %s; is 'verbena perf --listen' running there?", peer,
-                        port, strerror(errno));
 }
 
 int vb_perf_session_remote(struct vb_perf_session *s, const struct vb_perf_session_opts *opts,
                            const char *peer)
 {
     struct vb_perf_addresses a;
-    char usual[INET_ADDRSTRLEN];
-    *s = (struct vb_perf_session){.control = -1, .cores = {-1, -1}};
+    char usual[INET6_ADDRSTRLEN];
+    *s = (struct vb_perf_session){.cores = {-1, -1}, .lossy = true};
     if (vb_perf_addresses_parse(opts->local, false, &a, s->why) < 0)
         return -1;
-    if (dial(s, peer, opts->control_port) == 0) {
-        struct vb_nic_opts nic = client_nic_opts(opts);
-        choose_cores(s, opts->no_pin, 0);
-        s->cores[1] = -1;
-        s->lossy = true;
-        own_address(s->control, usual);
-        // First the server's NIC, so that on one machine it gets the address the user named.
-        if (greet(s) == 0 && vb_perf_open_nic(a.text[0], usual, &nic, &s->nic, s->why) == 0)
-            return 0;
-    }
+    s->control = vb_perf_dial(peer, opts->control_port, s->why);
+    if (s->control < 0)
+        return -1;
+    struct vb_nic_opts nic = nic_opts(opts);
+    choose_cores(s, opts->no_pin, 0);
+    s->cores[1] = -1;
+    vb_perf_own_address(s->control, usual);
+    // First the server's NIC, so that on one machine it gets the address the user named.
+    if (greet(s, port_of(opts)) == 0 &&
+        vb_perf_open_nic(a.text[0], usual, &nic, &s->nic, s->why) == 0)
+        return 0;
     vb_perf_session_close(s);
     return -1;
 }
 
-static void serve_one(int control, const char *wanted, bool yield)
+uint32_t vb_perf_session_mtu(const struct vb_perf_session *s)
 {
-    char why[VB_PERF_WHY], usual[INET_ADDRSTRLEN];
-    struct vb_nic *nic;
-    struct vb_nic_opts opts = {0};
-    tune(control);
-    own_address(control, usual);
-    if (vb_perf_open_nic(wanted, usual, &opts, &nic, why) < 0) {
+    uint8_t gid[16];
+    if (s->port == VB_PERF_SHM) // there is no path, and there may be no such addresses
+        return VB_MTU_MAX;
+    vb_nic_gid(s->nic, gid);
+    return vb_perf_path_mtu(gid, s->peer_gid);
+}
+
+// ---- the server for others
+
+static void serve_one(int control, const struct vb_perf_session_opts *opts, const char *wanted,
+                      bool yield)
+{
+    char why[VB_PERF_WHY], usual[INET6_ADDRSTRLEN];
+    struct vb_nic_opts nic = nic_opts(opts);
+    struct vb_perf_serve_opts serve = {.control = control, .port = port_of(opts), .yield = yield};
+    vb_perf_own_address(control, usual);
+    if (vb_perf_open_nic(wanted, usual, &nic, &serve.nic, why) < 0) {
         vb_perf_decline(control, why);
         fprintf(stderr, "verbena perf: %s\n", why);
         return;
     }
-    if (vb_perf_serve(control, nic, yield) < 0)
+    if (vb_perf_serve(&serve) < 0)
         fprintf(stderr, "verbena perf: the client left in the midst of a measurement\n");
-    vb_nic_close(nic);
-}
-
-static int open_listener(const char *local, uint16_t port, char *why)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
-    int on = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*local)
-        (void)inet_pton(AF_INET, local, &at.sin_addr);
-    if (fd >= 0)
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) < 0 || listen(fd, 8) < 0) {
-        vb_perf_fail(why, "cannot listen on %s port %u: %s", *local ? local : "any address", port,
-                     strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    return fd;
+    vb_nic_close(serve.nic);
 }
 
 int vb_perf_listen(const struct vb_perf_session_opts *opts, bool once)
 {
     struct vb_perf_addresses a;
     struct vb_perf_session s = {.control = -1};
-    int listener = -1;
+    int listener = -1, control;
     if (vb_perf_addresses_parse(opts->local, false, &a, s.why) == 0)
-        listener = open_listener(a.text[0], opts->control_port, s.why);
+        listener = vb_perf_open_listener(a.text[0], opts->control_port, s.why);
     if (listener < 0) {
         fprintf(stderr, "verbena perf: %s\n", s.why);
         return 1;
     }
     choose_cores(&s, opts->no_pin, 1);
     fprintf(stderr, "verbena perf: serving on TCP port %u; Ctrl-C ends it\n", opts->control_port);
-    bool open = true;
-    while (open) {
-        int control = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (control < 0 && (errno == EINTR || errno == ECONNABORTED))
-            continue;
+    do {
+        control = vb_perf_accept(listener, s.why);
         if (control < 0) {
-            fprintf(stderr, "verbena perf: cannot accept clients: %s\n", strerror(errno));
-            close(listener);
-            return 1;
+            fprintf(stderr, "verbena perf: %s\n", s.why);
+            break;
         }
-        serve_one(control, a.text[0], s.yield);
+        serve_one(control, opts, a.text[0], s.yield);
         close(control);
-        open = !once;
-    }
+    } while (!once);
     close(listener);
-    return 0;
+    return control < 0 ? 1 : 0;
 }
 
 // ---- the end

@@ -2,95 +2,65 @@
 // The server's side of a measurement.
 #include "cli/perf_target.h"
 
-#include "base/bytes.h"
-#include "cli/perf_address.h"
-#include "cli/perf_control.h"
-#include "cli/perf_end.h"
-#include "cli/perf_pattern.h"
+#include "cli/perf_line.h"
+#include "cli/perf_plan.h"
 #include "cli/perf_raw.h"
+#include "cli/perf_sink.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum {
-    LOOK_EVERY = 256,      // turns between looks at the control channel
-    BATCH = 64,            // receives posted and completions polled at once
-    RECV_DEPTH_MIN = 1024, // more than one turn of the NIC can use up
-    LANE_SHIFT = 48,
-};
-
-// A queue pair as the server sees it.
-struct lane {
-    uint64_t next_stamp; // WRITE: the verified operation that is awaited
-    uint64_t posted;     // SEND: receives posted
-    uint64_t received;
+    LOOK_EVERY = 256,        // turns between looks at the control channel
+    SPIN_EVERY = 65536,      // likewise, of a target that only spins
+    COMPUTE_STEPS = 1 << 18, // multiplications between two looks: some 0.2 ms
+    SLEEP_MS = 1,
 };
 
 struct target {
     int control;
     bool yield;
+    const char *port;
     struct vb_nic *nic;
     char why[VB_PERF_WHY];
     bool open; // the rest is of the measurement at hand
     struct vb_perf_plan plan;
-    struct vb_perf_layout layout;
-    struct vb_perf_end end;
+    struct vb_perf_sink sink;
     struct vb_raw raw;
-    uint64_t verified, wrong, sunk;
-    struct lane lane[VB_PERF_QPS_MAX];
+    struct vb_line line;
+    uint64_t sunk;      // raw packets
+    uint64_t miscopied; // messages of the copy through shared memory
+    uint64_t computed;  // so that computing has a result
 };
 
-static void get_plan(struct vb_control_msg *msg, struct vb_perf_plan *plan)
+static bool has_sink(const struct target *t)
 {
-    uint32_t *fields[] = {&plan->size, &plan->depth, &plan->qps,
-                          &plan->mtu,  &plan->reads, &plan->raw_size};
-    uint64_t op = vb_control_get(msg);
-    plan->op = op < VB_PERF_OPS ? (enum vb_perf_op)op : VB_PERF_OPS;
-    for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++) {
-        uint64_t value = vb_control_get(msg);
-        *fields[i] = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
-    }
-    plan->seed = vb_control_get(msg);
+    return t->open && t->plan.op != VB_PERF_RAW;
 }
 
 static void close_row(struct target *t)
 {
-    if (!t->open)
-        return;
-    if (t->plan.op != VB_PERF_RAW)
-        vb_perf_end_close(&t->end);
+    if (has_sink(t))
+        vb_perf_sink_close(&t->sink);
     vb_raw_close(&t->raw);
+    vb_line_close(&t->line);
     t->open = false;
 }
 
-static uint32_t recv_depth(const struct vb_perf_plan *plan)
+// The yardstick of the plan's port. *raw_port is where the client finds it.
+static int open_raw(struct target *t, uint64_t token, uint16_t *raw_port)
 {
-    if (plan->op != VB_PERF_SEND)
-        return 1;
-    return 2 * plan->depth > RECV_DEPTH_MIN ? 2 * plan->depth : RECV_DEPTH_MIN;
-}
-
-static int open_end(struct target *t)
-{
-    struct vb_perf_end_opts opts = {
-        .mem_bytes = t->layout.total,
-        .qps = t->plan.qps,
-        .send_depth = 1,
-        .recv_depth = recv_depth(&t->plan),
-        .sges = 1,
-        .mtu = t->plan.mtu,
-        .reads = t->plan.reads,
-        .seed = ~t->plan.seed,
-    };
-    if (vb_perf_end_open(&t->end, t->nic, &opts, t->why) < 0)
-        return -1;
-    if (t->plan.op == VB_PERF_READ)
-        vb_pattern_fill(t->end.mem, t->layout.window, t->plan.seed, 0);
-    for (uint32_t q = 0; q < t->plan.qps; q++)
-        t->lane[q] = (struct lane){.next_stamp = 1};
-    return 0;
+    uint8_t gid[16];
+    *raw_port = 0;
+    t->raw.yield = t->line.yield = t->yield;
+    if (t->plan.port == VB_PERF_SHM)
+        return vb_line_join(&t->line, token, t->why);
+    vb_nic_gid(t->nic, gid);
+    return vb_raw_open(&t->raw, gid, raw_port, t->why);
 }
 
 // Plan in, description of our end out.
@@ -98,122 +68,95 @@ static int set_up(struct target *t, struct vb_control_msg *msg)
 {
     uint16_t raw_port;
     close_row(t);
-    get_plan(msg, &t->plan);
+    vb_perf_plan_get(msg, &t->plan);
+    uint64_t token = vb_control_get(msg);
     const char *flaw = msg->bad ? "too short" : vb_perf_plan_flaw(&t->plan);
     if (flaw != NULL)
         return vb_perf_fail(t->why, "the client's plan: %s", flaw);
-    t->layout = vb_perf_layout_of(&t->plan);
-    t->verified = t->wrong = t->sunk = 0;
-    t->raw.yield = t->yield;
-    if (vb_raw_open(&t->raw, vb_perf_nic_ip(t->nic), &raw_port, t->why) < 0)
+    t->sunk = t->miscopied = 0;
+    if (open_raw(t, token, &raw_port) < 0)
         return -1;
-    if (t->plan.op != VB_PERF_RAW && open_end(t) < 0) {
-        vb_raw_close(&t->raw);
+    if (t->plan.op != VB_PERF_RAW && vb_perf_sink_open(&t->sink, t->nic, &t->plan, t->why) < 0) {
+        close_row(t);
         return -1;
     }
     t->open = true;
     vb_control_begin(msg, VB_CONTROL_SETUP);
     vb_control_put(msg, raw_port);
-    if (t->plan.op != VB_PERF_RAW)
-        vb_perf_end_describe(&t->end, msg);
+    if (has_sink(t))
+        vb_perf_end_describe(&t->sink.end, msg);
     return 0;
 }
 
-// Keeps the receive queue of lane q full. A message that must be verified gets a slot of its own.
-static void post_receives(struct target *t, uint32_t q)
-{
-    struct vb_recv_wr wr[BATCH];
-    struct vb_sge sge[BATCH];
-    struct lane *lane = &t->lane[q];
-    uint64_t missing = t->end.opts.recv_depth - (lane->posted - lane->received);
-    while (missing > 0) {
-        uint32_t n = missing < BATCH ? (uint32_t)missing : BATCH;
-        for (uint32_t i = 0; i < n; i++) {
-            uint64_t number = lane->posted + i + 1;
-            size_t offset = 0;
-            if (number % VB_PERF_VERIFY_EVERY == 0)
-                offset = vb_perf_slot(&t->layout, q, number / VB_PERF_VERIFY_EVERY);
-            sge[i] = (struct vb_sge){.addr = (uint64_t)(uintptr_t)(t->end.mem + offset),
-                                     .len = t->plan.size,
-                                     .lkey = vb_mr_key(t->end.mr)};
-            wr[i] = (struct vb_recv_wr){
-                .wr_id = (uint64_t)q << LANE_SHIFT | number, .sge = &sge[i], .num_sge = 1};
-        }
-        int posted = vb_post_recv(t->end.qp[q], wr, n);
-        if (posted <= 0)
-            return;
-        lane->posted += (uint64_t)posted;
-        missing -= (uint64_t)posted;
-    }
-}
+// ---- what the target's program does
 
-static void take_message(struct target *t, const struct vb_wc *wc)
-{
-    uint32_t q = (uint32_t)(wc->wr_id >> LANE_SHIFT);
-    uint64_t number = wc->wr_id & ((1ull << LANE_SHIFT) - 1);
-    t->lane[q].received++;
-    if (wc->status != VB_WC_OK || wc->byte_len != t->plan.size) {
-        t->wrong++;
-    } else if (number % VB_PERF_VERIFY_EVERY == 0) {
-        uint64_t v = number / VB_PERF_VERIFY_EVERY;
-        const uint8_t *slot = t->end.mem + vb_perf_slot(&t->layout, q, v);
-        if (vb_stamp_matches(slot, &t->plan, q, v))
-            t->verified++;
-        else
-            t->wrong++;
-    }
-}
-
-// Runs the NIC and takes what was received. Returns whether there was anything to do.
-static bool turn_send(struct target *t)
-{
-    struct vb_wc wc[BATCH];
-    int n = vb_poll_cq(t->end.recv_cq, wc, BATCH);
-    uint64_t touched = 0;
-    for (int i = 0; i < n; i++) {
-        take_message(t, &wc[i]);
-        touched |= 1ull << (wc[i].wr_id >> LANE_SHIFT);
-    }
-    for (; touched; touched &= touched - 1)
-        post_receives(t, (uint32_t)__builtin_ctzll(touched));
-    return n > 0;
-}
-
-static void look_for_stamps(struct target *t)
-{
-    for (uint32_t q = 0; q < t->plan.qps; q++) {
-        for (;;) {
-            uint64_t v = t->lane[q].next_stamp;
-            const uint8_t *slot = t->end.mem + vb_perf_slot(&t->layout, q, v);
-            if (!vb_stamp_arrived(slot, &t->plan, q, v))
-                break;
-            if (vb_stamp_matches(slot, &t->plan, q, v))
-                t->verified++;
-            else
-                t->wrong++;
-            t->lane[q].next_stamp++;
-        }
-    }
-}
-
-static bool turn_memory(struct target *t)
-{
-    bool busy = vb_nic_progress(t->nic) > 0;
-    if (busy && t->plan.op == VB_PERF_WRITE)
-        look_for_stamps(t);
-    return busy;
-}
-
-static void run_nic(struct target *t)
+static void poll_nic(struct target *t)
 {
     for (uint32_t turn = 1;; turn++) {
-        bool busy = t->plan.op == VB_PERF_SEND ? turn_send(t) : turn_memory(t);
-        if (!busy && t->yield)
+        if (!vb_perf_sink_turn(&t->sink) && t->yield)
             sched_yield();
         if (turn % LOOK_EVERY == 0 && vb_control_ready(t->control))
             return;
     }
 }
+
+static void spin_on_memory(struct target *t)
+{
+    const volatile uint8_t *byte = t->sink.end.mem;
+    for (uint32_t turn = 1;; turn++) {
+        t->computed += *byte;
+        if (turn % LOOK_EVERY == 0)
+            vb_perf_sink_look(&t->sink);
+        if (turn % SPIN_EVERY == 0 && vb_control_ready(t->control))
+            return;
+    }
+}
+
+static void sleep_on(struct target *t)
+{
+    struct pollfd p = {.fd = t->control, .events = POLLIN};
+    while (poll(&p, 1, SLEEP_MS) == 0)
+        vb_perf_sink_look(&t->sink);
+}
+
+static void compute(struct target *t)
+{
+    while (!vb_control_ready(t->control)) {
+        volatile uint64_t x = t->computed | 1;
+        for (uint32_t i = 0; i < COMPUTE_STEPS; i++)
+            x *= 0x9e3779b97f4a7c15u;
+        t->computed = x;
+        vb_perf_sink_look(&t->sink);
+    }
+}
+
+static void be_hit(struct target *t)
+{
+    switch (t->plan.target) {
+    case VB_PERF_SPINS: spin_on_memory(t); break;
+    case VB_PERF_SLEEPS: sleep_on(t); break;
+    case VB_PERF_COMPUTES: compute(t); break;
+    default: poll_nic(t); break;
+    }
+}
+
+static void echo(struct target *t)
+{
+    if (t->plan.port == VB_PERF_SHM)
+        vb_line_echo(&t->line, t->control);
+    else
+        vb_raw_echo(&t->raw, t->control);
+}
+
+static void sink(struct target *t)
+{
+    if (t->plan.port == VB_PERF_SHM)
+        t->miscopied += vb_line_take(&t->line, t->control);
+    else
+        t->sunk += vb_raw_sink(&t->raw, t->control);
+}
+
+// ---- messages
 
 static int answer(struct target *t, const struct vb_control_msg *msg)
 {
@@ -230,15 +173,15 @@ static int answer_ok(struct target *t, struct vb_control_msg *msg)
 static int work(struct target *t, struct vb_control_msg *msg)
 {
     uint64_t mode = vb_control_get(msg);
-    bool has_end = t->open && t->plan.op != VB_PERF_RAW;
-    if (msg->bad || mode > VB_PERF_MODE_SINK || !t->open || (mode == VB_PERF_MODE_NIC && !has_end))
+    if (msg->bad || mode > VB_PERF_MODE_SINK || !t->open ||
+        (mode == VB_PERF_MODE_NIC && !has_sink(t)))
         return vb_perf_fail(t->why, "the client asked for a mode that does not fit");
     if (answer_ok(t, msg) < 0)
         return -1;
     switch ((enum vb_perf_mode)mode) {
-    case VB_PERF_MODE_NIC: run_nic(t); break;
-    case VB_PERF_MODE_ECHO: vb_raw_echo(&t->raw, t->control); break;
-    case VB_PERF_MODE_SINK: t->sunk += vb_raw_sink(&t->raw, t->control); break;
+    case VB_PERF_MODE_NIC: be_hit(t); break;
+    case VB_PERF_MODE_ECHO: echo(t); break;
+    case VB_PERF_MODE_SINK: sink(t); break;
     case VB_PERF_MODE_REST: break;
     }
     return 0;
@@ -246,23 +189,47 @@ static int work(struct target *t, struct vb_control_msg *msg)
 
 static int connect_end(struct target *t, struct vb_control_msg *msg)
 {
-    if (!t->open || t->plan.op == VB_PERF_RAW)
+    if (!has_sink(t))
         return vb_perf_fail(t->why, "the client connects without a plan");
-    if (vb_perf_end_connect(&t->end, msg, t->why) < 0)
+    if (vb_perf_sink_connect(&t->sink, msg, t->why) < 0)
         return -1;
-    for (uint32_t q = 0; q < t->plan.qps && t->plan.op == VB_PERF_SEND; q++)
-        post_receives(t, q);
     return answer_ok(t, msg);
+}
+
+uint64_t vb_perf_cpu_ns(void)
+{
+    struct rusage use = {0};
+    (void)getrusage(RUSAGE_SELF, &use);
+    return (uint64_t)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000000000 +
+           (uint64_t)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000;
+}
+
+void vb_perf_counts_get(struct vb_control_msg *msg, struct vb_perf_counts *counts)
+{
+    counts->verified = vb_control_get(msg);
+    counts->wrong = vb_control_get(msg);
+    counts->arrived = vb_control_get(msg);
+    counts->sum = vb_control_get(msg);
+    counts->cpu_ns = vb_control_get(msg);
 }
 
 static int count(struct target *t, struct vb_control_msg *msg)
 {
-    if (t->open && t->plan.op == VB_PERF_WRITE)
-        look_for_stamps(t);
+    struct vb_perf_counts c = {.wrong = t->miscopied, .arrived = t->sunk};
+    if (has_sink(t)) {
+        if (vb_perf_is_lossy(&t->plan))
+            vb_perf_sink_settle(&t->sink);
+        vb_perf_sink_look(&t->sink);
+        c.verified = t->sink.verified;
+        c.wrong += t->sink.wrong;
+        c.arrived = vb_perf_sink_arrived(&t->sink);
+        c.sum = vb_perf_sink_sum(&t->sink);
+    }
+    c.cpu_ns = vb_perf_cpu_ns();
     vb_control_begin(msg, VB_CONTROL_COUNTS);
-    vb_control_put(msg, t->verified);
-    vb_control_put(msg, t->wrong);
-    vb_control_put(msg, t->sunk);
+    uint64_t fields[] = {c.verified, c.wrong, c.arrived, c.sum, c.cpu_ns};
+    for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
+        vb_control_put(msg, fields[i]);
     return answer(t, msg);
 }
 
@@ -273,10 +240,14 @@ static int greet(struct target *t, struct vb_control_msg *msg)
         return vb_perf_fail(t->why, "the client speaks version %llu of the control channel, not %d",
                             (unsigned long long)version, VB_PERF_VERSION);
     uint8_t gid[16];
+    char port[VB_PERF_PORT_NAME] = "";
     vb_nic_gid(t->nic, gid);
+    snprintf(port, sizeof port, "%s", t->port);
     vb_control_begin(msg, VB_CONTROL_HELLO);
     vb_control_put(msg, VB_PERF_VERSION);
     vb_control_put_bytes(msg, gid, sizeof gid);
+    vb_control_put_bytes(msg, port, sizeof port);
+    vb_control_put(msg, vb_line_place());
     return answer(t, msg);
 }
 
@@ -303,15 +274,19 @@ void vb_perf_decline(int control, const char *why)
     (void)vb_control_send(control, &msg);
 }
 
-int vb_perf_serve(int control, struct vb_nic *nic, bool yield)
+int vb_perf_serve(const struct vb_perf_serve_opts *opts)
 {
     struct vb_control_msg msg;
-    struct target t = {.control = control, .nic = nic, .yield = yield, .raw.fd = -1};
+    struct target t = {.control = opts->control,
+                       .nic = opts->nic,
+                       .yield = opts->yield,
+                       .port = opts->port,
+                       .raw.fd = -1};
     int error, timeout_ms = VB_CONTROL_TIMEOUT_MS; // a client that says nothing holds up the others
-    while ((error = vb_control_receive(control, &msg, timeout_ms)) == 0) {
+    while ((error = vb_control_receive(t.control, &msg, timeout_ms)) == 0) {
         timeout_ms = -1;
         if (obey(&t, &msg) < 0) {
-            vb_perf_decline(control, t.why);
+            vb_perf_decline(t.control, t.why);
             break;
         }
     }

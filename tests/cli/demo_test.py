@@ -13,8 +13,8 @@ class Demo(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.count(" ok"), 24, done.stdout)
         self.assertNotIn("WRONG", done.stdout)
-        for row in ("read ", "write", "send "):
-            self.assertRegex(done.stdout, rf"(?m)^{row} udp ")
+        for row in ("read", "write", "send"):
+            self.assertRegex(done.stdout, rf"(?m)^{row} +udp ")
         self.assertIn("Try next", done.stdout)
 
 

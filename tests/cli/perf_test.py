@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import tempfile
 import time
 import unittest
 
@@ -15,6 +16,7 @@ from command import main, run, start
 
 KEYS = {"op", "port", "size", "depth", "qps", "p50_ns", "p99_ns", "p999_ns", "ops_per_s",
         "bytes_per_s", "raw_p50_ns"}
+ONE_SIDED = ("read", "write", "cas", "fadd")
 CONTROL = str(20000 + os.getpid() % 20000)
 
 
@@ -25,8 +27,8 @@ def addresses():
     return f"127.201.{middle}", f"127.202.{middle}"
 
 
-def perf(*words):
-    done = run("perf", *words, "--json", "--local", ",".join(addresses()))
+def perf(*words, **variables):
+    done = run("perf", *words, "--json", "--local", ",".join(addresses()), **variables)
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -57,11 +59,95 @@ class Perf(unittest.TestCase):
                     self.assertGreaterEqual(row["rate_ops"], 2000)
 
     def test_several_queue_pairs_verify_each(self):
-        for op in ("read", "write", "send"):
+        for op in ("read", "write", "write_imm", "send"):
             with self.subTest(op):
                 row, = self.rows(op, "--qps", "5", "--iters", "20000", "--size", "200")
                 self.assertEqual(row["qps"], 5)
                 self.assertGreaterEqual(row["verified"], 35)
+
+    def test_atomics(self):
+        for op in ("cas", "fadd"):
+            for words in ((), ("--qps", "8"), ("--port", "shm"), ("--drop", "1%", "--qps", "3")):
+                with self.subTest((op, *words)):
+                    row, = self.rows(op, "--iters", "4000", *words)
+                    self.assertEqual((row["op"], row["size"]), (op, 8))
+                    self.assertGreaterEqual(row["verified"], 4)
+
+    def test_unreliable_services(self):
+        for words in (("send", "--service", "uc"), ("send", "--service", "ud"),
+                      ("write", "--service", "uc"), ("write_imm", "--service", "uc")):
+            for port in ("udp", "shm"):
+                with self.subTest((*words, port)):
+                    rows = self.rows(*words, "--port", port, "--size", "7,64,4096",
+                                     "--iters", "5000", "--depth", "16", "--qps", "2")
+                    for row in rows:
+                        self.assertEqual(row["service"], words[2])
+                        self.assertEqual(row["latency"], "until sent")
+                        self.assertNotIn("raw_ratio", row)
+                        self.assertGreater(row["verified"], 0)
+
+    def test_what_is_lost_is_not_counted(self):
+        for words in (("send", "--service", "ud"), ("send", "--service", "uc"),
+                      ("write", "--service", "uc")):
+            with self.subTest(words):
+                row, = self.rows(*words, "--faults", "drop=20%,dir=tx", "--iters", "20000",
+                                 "--depth", "16")
+                self.assertGreater(row["lost"], 3000)
+                self.assertGreaterEqual(row["rate_ops"] + row["lost"], 20000)
+
+    def test_ports(self):
+        for given, real, raw in (("udp", "udp", "UDP echo"), ("shm", "shm", "cache line"),
+                                 ("auto", "shm", "cache line")):
+            for op in ("read", "write", "write_imm", "send"):
+                with self.subTest((op, given)):
+                    row, = self.rows(op, "--port", given, "--iters", "3000", "--size", "5000")
+                    self.assertEqual((row["port"], row["raw"]), (real, raw))
+                    self.assertGreaterEqual(row["verified"], 6)
+                    self.assertEqual("raw_connected_p50_ns" in row, real == "udp")
+
+    def test_auto_without_a_place_to_meet(self):
+        with tempfile.TemporaryDirectory() as place:
+            os.chmod(place, 0o777)
+            words = ("read", "--iters", "500")
+            done, rows = perf(*words, "--port", "auto", VERBENA_RUNTIME_DIR=place)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((rows[0]["port"], rows[0]["raw"]), ("udp", "UDP echo"))
+            done, _ = perf(*words, "--port", "shm", VERBENA_RUNTIME_DIR=place)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("chmod 700", done.stderr)
+
+    def test_forced_errors_are_told(self):
+        for rules, right in (("wc=retry_exc:read@#5", "read 4 of queue pair 0 failed"),
+                             ("reg_mr=#1", "cannot register memory"),
+                             ("qp_error=#100", "read 99 of queue pair 0 failed")):
+            with self.subTest(rules):
+                done, rows = perf("read", "--iters", "500", "--faults", rules)
+                self.assertEqual((done.returncode, rows), (1, []))
+                self.assertIn(right, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_the_copy_beside_long_writes(self):
+        row, = self.rows("write", "--port", "shm", "--size", "64K", "--iters", "400")
+        self.assertGreater(row["copy_gbps"], 0)
+        row, = self.rows("write", "--port", "shm", "--size", "4K", "--iters", "400")
+        self.assertNotIn("copy_gbps", row)
+
+    def test_targets_that_do_not_poll(self):
+        for target in ("spin", "sleep", "compute"):
+            for op, port in (*((op, "udp") for op in ONE_SIDED), ("write", "shm")):
+                with self.subTest((op, port, target)):
+                    row, = self.rows(op, "--port", port, "--target", target, "--iters", "3000")
+                    self.assertEqual(row["target"], target)
+                    self.assertGreaterEqual(row["verified"], 6)
+
+    def test_idle(self):
+        for port in ("udp", "shm"):
+            done, rows = perf("idle", "--port", port, "--seconds", "0.3")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreaterEqual(rows[0]["idle_s"], 0.3)
+            # Neither spins: a thread that did would have used up nearly all of the time.
+            self.assertLess(rows[0]["cpu_ns"], 100e6)
+            self.assertLess(rows[0]["server_cpu_ns"], 100e6)
 
     def test_depths(self):
         for depth in (1, 2, 5, 130, 4096):
@@ -84,12 +170,20 @@ class Perf(unittest.TestCase):
 
     def test_raw(self):
         row, = self.rows("raw", "--seconds", "0.2", "--size", "100")
-        self.assertEqual(row["op"], "raw")
+        self.assertEqual((row["op"], row["port"]), ("raw", "udp"))
+        row, = self.rows("raw", "--seconds", "0.2", "--port", "shm")
+        self.assertEqual((row["op"], row["port"], row["raw"]), ("raw", "shm", "cache line"))
+        self.assertAlmostEqual(row["copy_gbps"] * 1e9 / 8 / row["bytes_per_s"], 1, 2)
 
     def test_the_table(self):
         done = run("perf", "read", "--iters", "500", "--local", ",".join(addresses()))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"(?m)^read +udp +64 +128 +1 +\d")
+        self.assertRegex(done.stdout, r"(?m)^read +udp +rc +64 +128 +1 +\d")
+        self.assertIn("raw is a UDP echo", done.stdout)
+        done = run("perf", "read", "--iters", "500", "--local", ",".join(addresses()), "--port",
+                   "auto", "--target", "sleep")
+        self.assertRegex(done.stdout, r"(?m)^read +shm +rc +64 .* target sleeps$")
+        self.assertIn("cache line", done.stdout)
 
     def test_an_address_in_use(self):
         server = self.listen(addresses()[0])
@@ -103,8 +197,9 @@ class Perf(unittest.TestCase):
         self.end(busy)
         self.assertEqual(server.wait(20), 0)
 
-    def listen(self, address):
-        server = start("perf", "--listen", "--once", "--local", address, "--control", CONTROL)
+    def listen(self, address, *words):
+        server = start("perf", "--listen", "--once", "--local", address, "--control", CONTROL,
+                       *words)
         self.addCleanup(self.end, server)
         line = server.stderr.readline()
         self.assertIn("serving", line)
@@ -128,6 +223,21 @@ class Perf(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreaterEqual(json.loads(done.stdout)["verified"], 4)
         self.assertEqual(server.wait(20), 0)
+
+    def test_ports_of_both_sides(self):
+        for ours, theirs, real in (("auto", "auto", "shm"), ("shm", "auto", "shm"),
+                                   ("auto", "udp", "udp"), ("shm", "udp", None)):
+            with self.subTest((ours, theirs)):
+                server = self.listen(addresses()[0], "--port", theirs)
+                done = run("perf", "write", addresses()[0], "--control", CONTROL, "--iters", "500",
+                           "--local", addresses()[1], "--json", "--port", ours)
+                if real:
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(json.loads(done.stdout)["port"], real)
+                else:
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn("do not meet", done.stderr)
+                self.assertEqual(server.wait(20), 0)
 
     def test_no_server(self):
         done = run("perf", "read", addresses()[0], "--control", CONTROL)

@@ -18,8 +18,8 @@ class Usage(unittest.TestCase):
 
     def test_unknown_words(self):
         self.refused(["fly"], "'fly'", "demo, perf and sim")
-        self.refused(["perf"], "read, write, send, raw")
-        self.refused(["perf", "fly"], "'fly'", "read, write, send, raw")
+        self.refused(["perf"], "read, write, write_imm, send, cas, fadd, idle, raw")
+        self.refused(["perf", "fly"], "'fly'", "read, write, write_imm, send, cas, fadd, idle, raw")
         self.refused(["perf", "read", "--fly"], "--fly", "--help")
         self.refused(["perf", "read", "127.0.0.1", "more"], "'more'")
         self.refused(["perf", "read", "--size"], "--size needs a value")
@@ -35,13 +35,46 @@ class Usage(unittest.TestCase):
                 (("--seconds", "0"), "seconds"), (("--seconds", "nan"), "'nan'"),
                 (("--iters", "-5"), "'-5'"), (("--mtu", "1000"), "256, 512, 1024"),
                 (("--reads", "17"), "1 to 16"), (("--drop", "60%"), "at most 50%"),
-                (("--drop", "x"), "per million"), (("--port", "shm"), "udp"),
+                (("--drop", "x"), "per million"), (("--port", "ship"), "udp, shm and auto"),
                 (("--local", "nowhere"), "127.0.0.1"), (("--local", "192.0.2.1"), "two addresses"),
                 (("--listen",), "--listen"), (("--control", "70000"), "65535"),
                 (("--depth", "2000", "--size", "64M"), "below 1000")):
             with self.subTest(words):
                 self.refused(["perf", "read", *words], right)
         self.refused(["perf", "raw", "--size", "128K"], "65000")
+        self.refused(["perf", "raw", "--port", "shm", "--size", "64"], "cache line")
+
+    def test_addresses(self):
+        for local, right in (
+                ("::1", "fd00::1,fd00::2"), ("fd00::1,", "''"), ("::1,::1", "twice"),
+                ("127.0.0.1,::1", "two IPv6"), ("fd00::1::2", "not an IP address"),
+                ("1" * 200, "not an IP address"), ("127.0.0.1,127.0.0.1", "twice")):
+            with self.subTest(local):
+                self.refused(["perf", "read", "--local", local], "--local", right)
+
+    def test_operations_that_a_service_has_not(self):
+        for words, right in (
+                (("read", "--service", "uc"), "need rc"), (("cas", "--service", "uc"), "need rc"),
+                (("write", "--service", "ud"), "only send"), (("raw", "--service", "ud"), "only send"),
+                (("send", "--service", "xrc"), "rc, uc and ud"),
+                (("send", "--service", "ud", "--size", "8K"), "at most the MTU"),
+                (("send", "--service", "ud", "--mtu", "1024", "--size", "1025"), "one packet"),
+                (("cas", "--size", "64"), "must be 8"), (("fadd", "--size", "8,4"), "must be 8")):
+            with self.subTest(words):
+                self.refused(["perf", *words], right)
+
+    def test_targets(self):
+        self.refused(["perf", "read", "--target", "dance"], "poll, spin, sleep and compute")
+        self.refused(["perf", "send", "--target", "sleep"], "read, write, cas and fadd")
+        self.refused(["perf", "idle", "--target", "spin"], "read, write, cas and fadd")
+
+    def test_faults(self):
+        for rules, right in (("drop=1x", "1%, 0.5%, 10ppm"), ("fly=1%", "no such key"),
+                             ("drop=1%,drop=2%", "column")):
+            with self.subTest(rules):
+                self.refused(["perf", "read", "--faults", rules], "--faults", right)
+                self.refused(["perf", "read"], "--faults", right, VERBENA_FAULTS=rules)
+        self.refused(["perf", "read", "--faults", "drop=1%", "--drop", "1%"], "give one of them")
 
     def test_the_environment_is_judged_too(self):
         self.refused(["perf", "read"], "VERBENA_SIZE", "'big'", VERBENA_SIZE="big")
