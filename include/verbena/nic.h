@@ -187,8 +187,8 @@ enum vb_service {
     VB_SERVICE_XRC_RECV, // and the half that receives, into queues that the sender names
 };
 
-// A masked CAS of 8 bytes counts as two requests of the send depth, a binding and an invalidation
-// as three.
+// An invalidation, a masked CAS of 8 bytes and an atomic on XRC count as two requests of the send
+// depth, a binding as three.
 struct vb_qp_opts {
     enum vb_service service;
     struct vb_srq *srq; // receives come from this queue; NULL: from one of its own

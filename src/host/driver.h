@@ -4,6 +4,7 @@
 #ifndef VB_HOST_DRIVER_H
 #define VB_HOST_DRIVER_H
 
+#include "base/spin.h"
 #include "nic/doorbell.h"
 #include "nic/wr.h"
 #include "verbena/nic.h"
@@ -35,6 +36,7 @@ struct vb_driver_rq {
 
 // Entries form a linked list by their index: free ones from head to tail.
 struct vb_driver_srq {
+    struct vb_spin lock; // of the list: who posts and who polls may be different threads
     uint8_t *ring;
     uint32_t entries; // power of two, one of which stays empty
     uint32_t stride;

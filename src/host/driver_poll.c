@@ -37,10 +37,12 @@ void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only)
 // The entry goes to the end of the list of free ones.
 static void give_back(struct vb_driver_srq *srq, uint32_t index)
 {
+    vb_spin_lock(&srq->lock);
     struct vb_wqe_srq_next *tail = (void *)(srq->ring + (size_t)srq->tail * srq->stride);
 
     tail->next = htobe16((uint16_t)index);
     srq->tail = index;
+    vb_spin_unlock(&srq->lock);
 }
 
 static uint32_t index_of(const struct vb_driver_srq *srq, const struct vb_cqe *cqe)

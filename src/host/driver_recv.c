@@ -43,7 +43,7 @@ int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, ui
     return (int)posted;
 }
 
-int vb_driver_post_srq(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
+static int post_shared(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
 {
     uint32_t posted = 0;
 
@@ -65,4 +65,12 @@ int vb_driver_post_srq(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, u
     if (posted > 0)
         vb_driver_publish(srq->dbrec, srq->posted);
     return (int)posted;
+}
+
+int vb_driver_post_srq(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
+{
+    vb_spin_lock(&srq->lock);
+    int posted = post_shared(srq, wr, n);
+    vb_spin_unlock(&srq->lock);
+    return posted;
 }

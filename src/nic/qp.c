@@ -32,6 +32,8 @@ static void complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
         pu->count.cq_overrun++;
         if (!broken)
             vb_pu_event(pu, VB_EVENT_CQ_ERR, cq->cqn);
+        if (qp->state != VB_QPS_ERR)
+            vb_pu_event(pu, VB_EVENT_QP_FATAL, qp->qpn);
         vb_qpc_fail(pu, qp);
         return;
     }
@@ -90,6 +92,8 @@ void vb_qpc_forget_srq(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_srqc
 {
     struct vb_recv *recv = &qp->resp.recv;
 
+    if (qp->srq == srq && qp->resp.message != VB_MESSAGE_NONE)
+        vb_qpc_fail(pu, qp);
     if (recv->srq == srq) {
         if (recv->loaded)
             vb_qpc_fail(pu, qp);

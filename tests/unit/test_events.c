@@ -218,6 +218,7 @@ static void test_an_overrun_is_told_once(void **state)
     forge_expect_no_event(f);
     receive(f, 502, false);
     forge_expect_event(f, VB_EVENT_CQ_ERR, f->recv_cqn);
+    forge_expect_event(f, VB_EVENT_QP_FATAL, f->qp.qpn);
     forge_run(f);
     forge_expect_no_event(f); // though flushed receives find no room either
     assert_int_equal(forge_state(f), VB_QPS_ERR);
