@@ -50,12 +50,15 @@ static const char *or_environment(const char *given, const char *name, const cha
     return value && *value ? value : fallback;
 }
 
+struct opener {
+    const char *name;
+    int (*open)(const struct vb_nic_opts *opts, const char *address, struct vb_port **port);
+};
+
 static int open_named(const struct vb_nic_opts *o, struct vb_port **port)
 {
-    static const struct {
-        const char *name;
-        int (*open)(const struct vb_nic_opts *, const char *, struct vb_port **);
-    } ports[] = {{"udp", open_udp}, {"shm", open_shm}, {"auto", open_auto}};
+    static const struct opener ports[] = {
+        {"udp", open_udp}, {"shm", open_shm}, {"auto", open_auto}};
     const char *name = or_environment(o->port, "VERBENA_PORT", "udp");
     const char *address = o->address ? o->address : "127.0.0.1";
 

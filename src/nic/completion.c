@@ -41,7 +41,7 @@ bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c)
         cqe->vendor_syndrome = c->vendor;
     }
     uint8_t se = c->solicited ? VB_CQE_SE : 0;
-    cqe->op_own = (uint8_t)(c->opcode << 4 | se | (owner ^ 1));
+    __atomic_store_n(&cqe->op_own, (uint8_t)(c->opcode << 4 | se | (owner ^ 1)), __ATOMIC_RELAXED);
     cq->produced++;
     if (c->solicited || c->syndrome != VB_SYN_OK)
         cq->solicited = cq->produced;
