@@ -59,8 +59,9 @@ static void draw_link(struct vb_conn *conn, uint32_t mtu)
 
     for (int side = 0; side < 2; side++) {
         conn->ep[side].link = (struct vb_ep_link){
-            .access = chance(conn, 850000) ? VB_REMOTE_WRITE | VB_REMOTE_READ
-                                           : (uint32_t)draw(conn, 0, 3) * VB_REMOTE_WRITE,
+            .access = chance(conn, 650000)
+                          ? VB_ACCESS_REMOTE
+                          : (uint32_t)vb_prng_next(&conn->world->prng) & VB_ACCESS_REMOTE,
             .mtu = mtu,
             .timeout = (uint8_t)(tight ? draw(conn, 5, 7) : draw(conn, 8, 11)),
             .retry_cnt = (uint8_t)(chance(conn, 50000) ? draw(conn, 0, 2) : draw(conn, 3, 7)),
@@ -75,6 +76,9 @@ static void draw_link(struct vb_conn *conn, uint32_t mtu)
     for (int side = 0; side < 2; side++)
         conn->ep[side].link.max_rd_atomic =
             (uint8_t)draw(conn, 1, conn->ep[!side].link.max_dest_rd_atomic);
+    // Now and then more than the peer accepts, which ends the connection.
+    if (chance(conn, 30000))
+        conn->ep[0].link.max_rd_atomic = VB_RD_ATOMIC_MAX;
 }
 
 // Far from every number that packets of earlier connections may still carry.
@@ -200,7 +204,8 @@ static void change_nothing(struct vb_ep *ep)
 {
     bool idle = vb_ep_is_drained(ep);
 
-    if (ep->state == VB_QPS_ERR || ep->state == VB_QPS_INIT || (ep->state == VB_QPS_RESET && idle))
+    if (ep->state == VB_QPS_ERR || ep->state == VB_QPS_INIT || ep->state == VB_QPS_SQD ||
+        (ep->state == VB_QPS_RESET && idle))
         vb_conn_modify(ep, ep->state);
 }
 
@@ -317,6 +322,26 @@ static void drain(struct vb_conn *conn)
     start_life(conn);
 }
 
+// A send queue that drains goes on after a while, whether it is drained or not.
+static void drain_or_resume(struct vb_conn *conn, struct vb_ep *ep)
+{
+    bool faults = conn->world->phase == VB_PHASE_FAULTS;
+
+    if (conn->ep[0].state == VB_QPS_SQD)
+        ep = &conn->ep[0];
+    else if (conn->ep[1].state == VB_QPS_SQD)
+        ep = &conn->ep[1];
+    if (ep->state == VB_QPS_SQD && faults && chance(conn, 50000))
+        vb_conn_reset(conn);
+    else if (ep->state == VB_QPS_SQD)
+        vb_conn_modify(ep, VB_QPS_RTS);
+    else if (ep->state == VB_QPS_RTS && faults && chance(conn, conn->world->scen.drain_ppm))
+        vb_conn_modify(ep, VB_QPS_SQD);
+    bool drains = conn->ep[0].state == VB_QPS_SQD || conn->ep[1].state == VB_QPS_SQD;
+    if (conn->state == VB_CONN_UP)
+        schedule(conn, drains ? 60000 : conn->world->scen.drain_ppm ? 150000 : 2000000);
+}
+
 void vb_conn_control(struct vb_conn *conn)
 {
     struct vb_ep *ep = &conn->ep[draw(conn, 0, 1)];
@@ -339,6 +364,6 @@ void vb_conn_control(struct vb_conn *conn)
         break;
     case VB_CONN_BROKEN: break_both(conn); break;
     case VB_CONN_DRAIN: drain(conn); break;
-    default: schedule(conn, 2000000); break;
+    default: drain_or_resume(conn, ep); break;
     }
 }

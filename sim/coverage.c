@@ -34,6 +34,19 @@ enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
     case VB_RC_READ_RESP_LAST: return VB_COVER_OP_READ_LAST;
     case VB_RC_READ_RESP_ONLY: return VB_COVER_OP_READ_ONLY;
     case VB_RC_ACK: return VB_COVER_OP_ACK;
+    case VB_RC_SEND_LAST_IMM: return VB_COVER_OP_SEND_LAST_IMM;
+    case VB_RC_SEND_ONLY_IMM: return VB_COVER_OP_SEND_ONLY_IMM;
+    case VB_RC_SEND_LAST_INV: return VB_COVER_OP_SEND_LAST_INV;
+    case VB_RC_SEND_ONLY_INV: return VB_COVER_OP_SEND_ONLY_INV;
+    case VB_RC_WRITE_LAST_IMM: return VB_COVER_OP_WRITE_LAST_IMM;
+    case VB_RC_WRITE_ONLY_IMM: return VB_COVER_OP_WRITE_ONLY_IMM;
+    case VB_RC_COMPARE_SWAP: return VB_COVER_OP_COMPARE_SWAP;
+    case VB_RC_FETCH_ADD: return VB_COVER_OP_FETCH_ADD;
+    case VB_RC_MASKED_COMPARE_SWAP: return VB_COVER_OP_MASKED_SWAP;
+    case VB_RC_MASKED_FETCH_ADD: return VB_COVER_OP_MASKED_ADD;
+    case VB_RC_ATOMIC_WRITE: return VB_COVER_OP_ATOMIC_WRITE;
+    case VB_RC_FLUSH: return VB_COVER_OP_FLUSH;
+    case VB_RC_ATOMIC_ACK: return VB_COVER_OP_ATOMIC_ACK;
     default: return VB_COVER_COUNT;
     }
 }
@@ -45,6 +58,7 @@ enum vb_cover_row vb_cover_of_syndrome(uint8_t syndrome, bool receive)
     case VB_SYN_FLUSH: return receive ? VB_COVER_WC_RECV_FLUSH : VB_COVER_WC_SEND_FLUSH;
     case VB_SYN_LOCAL_PROT: return receive ? VB_COVER_WC_RECV_PROT : VB_COVER_WC_LOCAL_PROT;
     case VB_SYN_LOCAL_LENGTH: return VB_COVER_WC_RECV_LENGTH;
+    case VB_SYN_BIND: return VB_COVER_WC_BIND;
     case VB_SYN_LOCAL_QP_OP: return VB_COVER_WC_LOCAL_QP_OP;
     case VB_SYN_REMOTE_INVAL_REQ: return VB_COVER_WC_REMOTE_INVAL;
     case VB_SYN_REMOTE_ACCESS: return VB_COVER_WC_REMOTE_ACCESS;
@@ -70,6 +84,11 @@ bool vb_cover_legal(enum vb_qp_state from, enum vb_qp_state to)
     case VB_QPS_SQE: return to == VB_QPS_RTS;
     default: return false;
     }
+}
+
+bool vb_cover_has_row(enum vb_qp_state from, enum vb_qp_state to)
+{
+    return from != VB_QPS_SQE && to != VB_QPS_SQE;
 }
 
 void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
@@ -98,7 +117,8 @@ uint32_t vb_cover_zero_rows(const struct vb_coverage *c)
         zero += c->row[i] == 0;
     for (int a = 0; a < VB_QPS_COUNT; a++)
         for (int b = 0; b < VB_QPS_COUNT; b++)
-            zero += transition_count(c, a, b) == 0;
+            zero += vb_cover_has_row((enum vb_qp_state)a, (enum vb_qp_state)b) &&
+                    transition_count(c, a, b) == 0;
     return zero;
 }
 
@@ -116,6 +136,8 @@ uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
         print_row(out, texts[i].group, texts[i].what, c->row[i]);
     for (int a = 0; a < VB_QPS_COUNT; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
+            if (!vb_cover_has_row((enum vb_qp_state)a, (enum vb_qp_state)b))
+                continue;
             bool legal = vb_cover_legal((enum vb_qp_state)a, (enum vb_qp_state)b);
             snprintf(text, sizeof text, "%s to %s%s", vb_qp_state_name((enum vb_qp_state)a),
                      vb_qp_state_name((enum vb_qp_state)b), legal ? "" : ", refused");

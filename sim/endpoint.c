@@ -37,6 +37,9 @@ static int create_memory(struct vb_ep *ep)
     ep->recv.region = vb_hostmem_carve(mem, ep->opts.recv_bytes);
     if (!ep->local.region || !ep->recv.region)
         return -ENOMEM;
+    ep->window = vb_hostwin_create(mem, ep->node->dev, ep->pd, true);
+    if (!ep->window)
+        return -ENOMEM;
     int err = vb_hostmem_register(mem, ep->node->dev, ep->local.region, ep->pd, VB_LOCAL_WRITE);
     return err ? err
                : vb_hostmem_register(mem, ep->node->dev, ep->recv.region, ep->pd, VB_LOCAL_WRITE);
@@ -72,6 +75,8 @@ int vb_ep_recreate(struct vb_ep *ep)
     int err = vb_dev_qp_destroy(ep->node->dev, ep->qpn);
 
     vb_driver_qp_reset(&ep->drv);
+    if (!err)
+        err = vb_hostwin_replace(ep->node->dev, ep->window);
     return err ? err : create_qp(ep);
 }
 

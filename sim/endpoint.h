@@ -8,10 +8,12 @@
 #include "host/driver.h"
 #include "nic/dev.h"
 #include "sim/memory.h"
+#include "sim/window.h"
 
 enum {
     VB_SIM_INLINE_MAX = 200,
     VB_SIM_READS_SEEN = 512, // READ requests remembered, to judge late answers
+    VB_SIM_RESULTS = 64,     // results of atomics and their like remembered, likewise
     VB_SIM_UNANSWERED = 64,
     VB_SIM_ECHOES = 1024, // responses remembered, by packet
     VB_SIM_COPIES = 4,    // sent for one packet
@@ -19,6 +21,17 @@ enum {
 
 struct vb_node;
 struct vb_conn;
+
+struct vb_work_atomic {
+    uint64_t swap_add, compare, swap_mask, compare_mask;
+    uint32_t bytes;
+};
+
+struct vb_work_flush {
+    uint32_t len;
+    bool whole_region;
+    bool persistent; // the driver has no word for it: it is written into the entry
+};
 
 // A send work request as posted.
 struct vb_work {
@@ -30,6 +43,13 @@ struct vb_work {
     struct vb_sge sge[VB_MAX_SGE];
     uint64_t raddr;
     uint32_t rkey;
+    uint32_t imm; // …_INVAL: the key
+    union {
+        struct vb_work_atomic atomic;
+        struct vb_hostwin_wish bind;
+        struct vb_work_flush flush;
+    };
+    bool counts;   // adds one to a counter that nobody else changes
     int64_t first; // packet
     uint32_t psns;
     uint64_t bytes_before; // payload bytes of all earlier requests
@@ -63,6 +83,9 @@ struct vb_asking {
     uint64_t rnr_until_ns;
     bool armed;            // the acknowledgement timer runs
     uint64_t armed_ns;     // since when
+    bool went_back;        // has gone back and sent nothing since
+    uint64_t resent_ns;    // the timer may run since then instead; see vb_model_ask_timer()
+    bool drained;          // SQD: the host has been told
     uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not
     bool may_flush;        // failed by the host or the responder: no request is to blame
     bool flushing;         // an error completion has been seen
@@ -77,8 +100,23 @@ struct vb_read_seen {
     uint32_t rkey;
 };
 
-// A READ whose responses have not all left. One that was asked for again while half answered may be
-// given up silently if its memory is gone: the requester's timer finds out.
+// What answers a request that is answered by one packet.
+enum vb_single_kind {
+    VB_SINGLE_ATOMIC, // the former value
+    VB_SINGLE_DONE    // nothing but that it is done
+};
+
+// The result of an atomic, an ATOMIC WRITE or a FLUSH that was executed.
+struct vb_single {
+    int64_t packet;
+    enum vb_single_kind kind;
+    uint64_t old;
+    bool owed_again; // a duplicate asked for it, and it has not left since
+};
+
+// A READ whose responses have not all left, or another request that awaits an answer. A READ that
+// was asked for again while half answered may be given up silently if its memory is gone: the
+// requester's timer finds out.
 struct vb_unanswered {
     int64_t next, end; // packets
     bool asked_again;
@@ -105,17 +143,26 @@ struct vb_answering {
     enum vb_sim_message message;
     uint32_t filled; // SEND: bytes so far
     uint64_t raddr;  // WRITE: next byte
-    uint32_t rkey, left;
+    uint32_t rkey, left, whole;
     uint64_t posted, taken, done, polled; // receives
     uint8_t done_syndrome;                // of the receive whose completion is due
     bool done_due;
-    bool silent;  // has complained about a gap or a missing receive
-    bool nak_due; // a complaint is owed
+    uint8_t done_opcode; // enum vb_cqe_opcode
+    uint32_t done_bytes;
+    uint32_t done_imm;
+    bool done_solicited;
+    bool heard;         // a packet has come on this connection
+    bool silent;        // has complained about a gap or a missing receive
+    bool nak_due;       // a complaint is owed
+    bool nak_may_stand; // one was owed when the missing packet came
     uint8_t nak_syndrome;
     bool closing; // a fatal NAK is owed
     bool ack_due;
     struct vb_read_seen seen[VB_SIM_READS_SEEN];
     uint32_t seen_count; // ever; the ring holds the last ones
+    struct vb_single single[VB_SIM_RESULTS];
+    uint32_t single_count; // ever; the ring holds the last ones
+    uint32_t asked_again;  // duplicates that want answers, since nothing was owed
     struct vb_unanswered unanswered[VB_SIM_UNANSWERED];
     uint32_t unanswered_count;
     // Responses begun and not ended: their next packets. An older READ that is answered again may
@@ -165,6 +212,8 @@ struct vb_ep {
     bool saw_error;            // its host knows that the connection has failed
     uint64_t next_wr_id;
     struct vb_slots local, recv;
+    struct vb_window *window; // of type 2, for its peer
+    uint32_t keys_planned;    // changes of keys in the batch being drawn
     uint32_t works_mask, intakes_mask;
     struct vb_work *works;     // by position
     struct vb_intake *intakes; // by position
@@ -180,6 +229,39 @@ static inline struct vb_work *vb_ep_work(struct vb_ep *ep, uint64_t position)
 static inline struct vb_intake *vb_ep_intake(struct vb_ep *ep, uint64_t position)
 {
     return &ep->intakes[position & ep->intakes_mask];
+}
+
+static inline struct vb_user vb_ep_user(const struct vb_ep *ep)
+{
+    return (struct vb_user){ep->pd, ep->qpn};
+}
+
+// Only an answer of its own completes such a request.
+static inline bool vb_work_awaits(const struct vb_work *work)
+{
+    return work->opcode == VB_WR_READ || (work->opcode >= VB_WR_CAS && work->opcode <= VB_WR_FLUSH);
+}
+
+static inline bool vb_work_is_atomic(const struct vb_work *work)
+{
+    return work->opcode >= VB_WR_CAS && work->opcode <= VB_WR_MASKED_FADD;
+}
+
+// Changes a memory key of its own NIC; sends nothing.
+static inline bool vb_work_changes_key(const struct vb_work *work)
+{
+    return work->opcode == VB_WR_BIND || work->opcode == VB_WR_LOCAL_INVAL;
+}
+
+static inline bool vb_work_sends(const struct vb_work *work)
+{
+    return work->opcode == VB_WR_SEND || work->opcode == VB_WR_SEND_IMM ||
+           work->opcode == VB_WR_SEND_INVAL;
+}
+
+static inline bool vb_work_writes(const struct vb_work *work)
+{
+    return work->opcode == VB_WR_WRITE || work->opcode == VB_WR_WRITE_IMM;
 }
 
 // Makes the driver's half, which tells how long its queues are; then the NIC's half and the memory.

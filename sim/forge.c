@@ -61,9 +61,11 @@ static void noise(struct vb_ep *to)
 // The next request, or the answer to the oldest one, as the peer would send it.
 static struct vb_packet plausible(struct vb_ep *to, bool request)
 {
-    static const uint8_t requests[] = {VB_RC_SEND_ONLY,    VB_RC_WRITE_ONLY,   VB_RC_READ_REQUEST,
-                                       VB_RC_SEND_FIRST,   VB_RC_WRITE_MIDDLE, VB_RC_SEND_LAST,
-                                       VB_RC_COMPARE_SWAP, VB_RC_SEND_ONLY_IMM};
+    static const uint8_t requests[] = {
+        VB_RC_SEND_ONLY,      VB_RC_WRITE_ONLY,       VB_RC_READ_REQUEST, VB_RC_SEND_FIRST,
+        VB_RC_WRITE_MIDDLE,   VB_RC_SEND_LAST,        VB_RC_COMPARE_SWAP, VB_RC_SEND_ONLY_IMM,
+        VB_RC_FETCH_ADD,      VB_RC_MASKED_FETCH_ADD, VB_RC_FLUSH,        VB_RC_ATOMIC_WRITE,
+        VB_RC_WRITE_ONLY_IMM, VB_RC_SEND_ONLY_INV};
     static const uint8_t answers[] = {VB_RC_ACK,
                                       VB_RC_ACK,
                                       VB_RC_READ_RESP_ONLY,
@@ -82,11 +84,15 @@ static struct vb_packet plausible(struct vb_ep *to, bool request)
         .msn = draw(w, 0, 0xffffff),
         .raddr = r->addr,
         .rkey = r->key,
+        .atomic_bytes = 8,
+        .flush_type = VB_FETH_GLOBAL,
     };
     uint32_t facts = vb_opcode_table[pkt.opcode].facts;
 
     if (facts & VB_OP_PAYLOAD)
         pkt.payload_len = facts & VB_OP_LAST ? draw(w, 0, PAYLOAD_MAX) : PAYLOAD_MAX;
+    if (facts & VB_OP_ATOMIC_WRITE)
+        pkt.payload_len = VB_ATOMIC_WRITE_BYTES;
     pkt.dma_len = pkt.payload_len;
     pkt.psn = request ? vb_psn_add(to->answer.psn0, (uint32_t)to->answer.epsn)
                       : vb_psn_add(to->ask.psn0, (uint32_t)to->ask.una);
@@ -112,6 +118,21 @@ static void wrong_qpn(struct vb_ep *to)
 
     pkt.dest_qpn ^= draw(w, 0, 1) ? 1u << draw(w, 14, 23) : draw(w, 1 << 8, (1 << 14) - 1);
     vb_cover(w->cover, VB_COVER_FORGED_QPN);
+    inject_packet(to, &to->peer->node->ip, &pkt);
+}
+
+// All is right but the service: the same operation of UC, XRC or nothing.
+static void wrong_transport(struct vb_ep *to)
+{
+    static const enum vb_transport other[] = {VB_TP_UC, VB_TP_XRC, VB_TP_UD, VB_TP_CNP};
+    struct vb_world *w = to->node->world;
+    struct vb_packet pkt = plausible(to, draw(w, 0, 1));
+    uint8_t opcode = vb_opcode_for(other[draw(w, 0, 3)], pkt.opcode & 0x1f);
+
+    pkt.opcode = vb_opcode_table[opcode].facts ? opcode : VB_CNP;
+    if (!(vb_opcode_table[pkt.opcode].facts & VB_OP_PAYLOAD))
+        pkt.payload_len = 0;
+    vb_cover(w->cover, VB_COVER_FORGED_TRANSPORT);
     inject_packet(to, &to->peer->node->ip, &pkt);
 }
 
@@ -148,12 +169,13 @@ void vb_forge(struct vb_world *w)
     struct vb_ep *to = &conn->ep[draw(w, 0, 1)];
 
     vb_trace_note(w, "nic%u forged frame for qp %06x", to->node->index, to->qpn);
-    switch (draw(w, 0, 5)) {
+    switch (draw(w, 0, 6)) {
     case 0: noise(to); break;
     case 1: wrong_source(to); break;
     case 2: wrong_qpn(to); break;
     case 3: far_request(to, true); break;
     case 4: far_request(to, false); break;
+    case 5: wrong_transport(to); break;
     default: far_answer(to); break;
     }
 }

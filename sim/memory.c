@@ -50,6 +50,7 @@ struct vb_region *vb_hostmem_carve(struct vb_hostmem *mem, uint32_t len)
     *r = (struct vb_region){.offset = mem->used + gap, .len = len};
     // Somewhere in the lower half of the address space, far from the others.
     r->addr = (uint64_t)mem->region_count << 40 | (vb_prng_next(&mem->prng) & 0xffffffffff);
+    r->addr = (r->addr & ~7ull) | (r->offset & 7); // atomics need both aligned
     mem->used = r->offset + len;
     return r;
 }
@@ -67,24 +68,62 @@ int vb_hostmem_register(struct vb_hostmem *mem, struct vb_dev *dev, struct vb_re
     return vb_dev_mkey_create(dev, &attr, &r->key);
 }
 
-int vb_hostmem_deregister(struct vb_dev *dev, struct vb_region *r)
+bool vb_hostmem_has_windows(const struct vb_hostmem *mem, const struct vb_region *r)
 {
-    r->dead_key = r->key;
-    r->key = 0;
-    return vb_dev_mkey_destroy(dev, r->dead_key);
+    for (uint32_t i = 0; i < mem->window_count; i++)
+        if (mem->window[i].bound && &mem->region[mem->window[i].region] == r)
+            return true;
+    return false;
 }
 
-enum vb_mem_refusal vb_hostmem_judge(const struct vb_hostmem *mem, uint32_t pd, uint32_t key,
-                                     uint64_t addr, uint64_t len, uint32_t need, uint32_t *offset)
+int vb_hostmem_deregister(const struct vb_hostmem *mem, struct vb_dev *dev, struct vb_region *r)
+{
+    bool busy = vb_hostmem_has_windows(mem, r);
+    int err = vb_dev_mkey_destroy(dev, r->key);
+
+    if (busy)
+        return err == -EBUSY ? err : -EPROTO;
+    if (err)
+        return err == -EBUSY ? -EPROTO : err;
+    r->dead_key = r->key;
+    r->key = 0;
+    return 0;
+}
+
+static enum vb_mem_refusal judge_window(const struct vb_window *w, struct vb_user user,
+                                        uint64_t addr, uint64_t len, uint32_t need,
+                                        uint32_t *offset)
+{
+    if (w->pd != user.pd)
+        return VB_MEM_DOMAIN;
+    if (!w->bound || !(need & VB_ACCESS_REMOTE) || (w->type2 && w->qpn != user.qpn))
+        return VB_MEM_STATE;
+    if ((w->access & need) != need)
+        return VB_MEM_RIGHTS;
+    if (len == 0)
+        return VB_MEM_OK;
+    if (addr < w->start || addr + len < addr || addr + len > w->start + w->len)
+        return VB_MEM_BOUNDS;
+    *offset = w->offset + (uint32_t)(addr - w->start);
+    return VB_MEM_OK;
+}
+
+enum vb_mem_refusal vb_hostmem_judge(const struct vb_hostmem *mem, struct vb_user user,
+                                     uint32_t key, uint64_t addr, uint64_t len, uint32_t need,
+                                     uint32_t *offset)
 {
     const struct vb_region *r = NULL;
+
+    for (uint32_t i = 0; i < mem->window_count; i++)
+        if (mem->window[i].key == key)
+            return judge_window(&mem->window[i], user, addr, len, need, offset);
 
     for (uint32_t i = 0; i < mem->region_count && !r && key; i++)
         if (mem->region[i].key == key)
             r = &mem->region[i];
     if (!r)
         return VB_MEM_NO_KEY;
-    if (r->pd != pd)
+    if (r->pd != user.pd)
         return VB_MEM_DOMAIN;
     if ((r->access & need) != need)
         return VB_MEM_RIGHTS;
@@ -109,7 +148,7 @@ void vb_spans_add(struct vb_spans *s, uint32_t offset, uint32_t len)
         s->span[s->count++] = (struct vb_span){offset, len};
 }
 
-enum vb_mem_refusal vb_hostmem_spans(const struct vb_hostmem *mem, uint32_t pd,
+enum vb_mem_refusal vb_hostmem_spans(const struct vb_hostmem *mem, struct vb_user user,
                                      const struct vb_sge *sge, uint32_t num_sge, uint32_t from,
                                      uint32_t len, uint32_t need, struct vb_spans *out)
 {
@@ -122,7 +161,7 @@ enum vb_mem_refusal vb_hostmem_spans(const struct vb_hostmem *mem, uint32_t pd,
         uint32_t n = sge[i].len - from < len ? sge[i].len - from : len;
         uint32_t offset = 0;
         enum vb_mem_refusal refusal =
-            vb_hostmem_judge(mem, pd, sge[i].lkey, sge[i].addr + from, n, need, &offset);
+            vb_hostmem_judge(mem, user, sge[i].lkey, sge[i].addr + from, n, need, &offset);
         if (refusal != VB_MEM_OK)
             return refusal;
         vb_spans_add(out, offset, n);
@@ -179,6 +218,23 @@ bool vb_spans_equal(const struct vb_spans *a, const struct vb_spans *b)
 {
     return a->count == b->count && a->bytes == b->bytes &&
            memcmp(a->span, b->span, a->count * sizeof a->span[0]) == 0;
+}
+
+void vb_hostmem_skew(struct vb_hostmem *mem, struct vb_region *r)
+{
+    r->addr += 1 + vb_prng_below(&mem->prng, 3);
+}
+
+void vb_hostmem_clear(struct vb_hostmem *mem, struct vb_region *r)
+{
+    // The region's room ends with guards, which it may move into by so much.
+    uint32_t up = (8 - (r->offset & 7)) & 7;
+
+    r->offset += up;
+    mem->used += up;
+    r->addr &= ~7ull;
+    memset(mem->bytes + r->offset, 0, r->len);
+    memset(mem->shadow + r->offset, 0, r->len);
 }
 
 void vb_hostmem_scribble(struct vb_hostmem *mem, uint32_t offset, uint32_t len)

@@ -14,7 +14,8 @@
 #include <stdint.h>
 
 enum {
-    VB_REGIONS_MAX = 160
+    VB_REGIONS_MAX = 160,
+    VB_WINDOWS_MAX = 64,
 };
 
 struct vb_region {
@@ -27,12 +28,36 @@ struct vb_region {
     uint32_t dead_key; // of the last registration that ended, 0: none
 };
 
+// A memory window: as the NIC should have it after every binding and invalidation so far.
+struct vb_window {
+    uint32_t key; // its upper 24 bits never change
+    uint32_t pd;
+    bool type2;
+    bool bound;
+    uint32_t qpn;    // type 2: of the queue pair that bound it
+    uint32_t region; // index of the region it is bound to
+    uint64_t start;  // as peers name its first byte
+    uint32_t offset; // in the host's memory
+    uint32_t len;
+    uint32_t access;
+    uint32_t dead_key; // of the binding before, 0: none
+    uint8_t next_tag;  // of the next binding to be asked for
+};
+
 struct vb_hostmem {
     uint8_t *bytes, *shadow;
     uint32_t size, used;
     struct vb_prng prng;
     struct vb_region region[VB_REGIONS_MAX];
     uint32_t region_count;
+    struct vb_window window[VB_WINDOWS_MAX];
+    uint32_t window_count;
+};
+
+// Who wants to use a key: peers through a queue pair, or its own host.
+struct vb_user {
+    uint32_t pd;
+    uint32_t qpn;
 };
 
 // A run of bytes of a host's memory.
@@ -53,13 +78,16 @@ void vb_hostmem_fini(struct vb_hostmem *mem);
 struct vb_region *vb_hostmem_carve(struct vb_hostmem *mem, uint32_t len);
 int vb_hostmem_register(struct vb_hostmem *mem, struct vb_dev *dev, struct vb_region *r,
                         uint32_t pd, uint32_t access);
-int vb_hostmem_deregister(struct vb_dev *dev, struct vb_region *r);
+// -EBUSY, and the region stays, exactly if windows are bound to it.
+int vb_hostmem_deregister(const struct vb_hostmem *mem, struct vb_dev *dev, struct vb_region *r);
+bool vb_hostmem_has_windows(const struct vb_hostmem *mem, const struct vb_region *r);
 
 // The model's own judgement of an access; *offset is where it would lie.
-enum vb_mem_refusal vb_hostmem_judge(const struct vb_hostmem *mem, uint32_t pd, uint32_t key,
-                                     uint64_t addr, uint64_t len, uint32_t need, uint32_t *offset);
+enum vb_mem_refusal vb_hostmem_judge(const struct vb_hostmem *mem, struct vb_user user,
+                                     uint32_t key, uint64_t addr, uint64_t len, uint32_t need,
+                                     uint32_t *offset);
 // Bytes [from, from + len) of a scatter list. Each piece is judged.
-enum vb_mem_refusal vb_hostmem_spans(const struct vb_hostmem *mem, uint32_t pd,
+enum vb_mem_refusal vb_hostmem_spans(const struct vb_hostmem *mem, struct vb_user user,
                                      const struct vb_sge *sge, uint32_t num_sge, uint32_t from,
                                      uint32_t len, uint32_t need, struct vb_spans *out);
 
@@ -76,6 +104,10 @@ bool vb_hostmem_touched(const struct vb_hostmem *mem, const struct vb_step *step
                         struct vb_spans *out);
 bool vb_spans_equal(const struct vb_spans *a, const struct vb_spans *b);
 
+// Addresses that are aligned otherwise than the memory: no atomic can work there.
+void vb_hostmem_skew(struct vb_hostmem *mem, struct vb_region *r);
+// Nothing but zeroes, and aligned for atomics.
+void vb_hostmem_clear(struct vb_hostmem *mem, struct vb_region *r);
 // The host itself writes random bytes.
 void vb_hostmem_scribble(struct vb_hostmem *mem, uint32_t offset, uint32_t len);
 // The first offset where memory and shadow differ, -1: none.

@@ -97,8 +97,17 @@ static void count_verdict(struct vb_node *node, const struct vb_step *step)
 // Only its peer reaches a queue pair, and only in a state that listens.
 static bool is_heard(const struct vb_ep *ep, const struct vb_rx_frame *frame, bool request)
 {
-    bool open = ep->state == VB_QPS_RTS || (request && ep->state == VB_QPS_RTR);
+    bool open =
+        ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD || (request && ep->state == VB_QPS_RTR);
     return open && vb_ip_equal(&frame->src, &ep->peer->node->ip);
+}
+
+// The first packet tells a host that waits in RTR that its peer is there.
+static void hear(struct vb_ep *ep)
+{
+    if (!ep->answer.heard && ep->state == VB_QPS_RTR)
+        vb_model_expect_event(ep, VB_EVENT_COMM_EST);
+    ep->answer.heard = true;
 }
 
 static void frame_in(struct vb_node *node, const struct vb_step *step)
@@ -112,7 +121,8 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
         bool request = pkt.facts & VB_OP_REQUEST;
-        if (ep && is_heard(ep, frame, request)) {
+        if (ep && pkt.transport == VB_TP_RC && is_heard(ep, frame, request)) {
+            hear(ep);
             if (request)
                 vb_model_answer_in(ep, &pkt, &f);
             else
@@ -213,8 +223,12 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
 {
     struct vb_node *node = ctx;
 
-    if (step->kind == VB_STEP_NONE || node->world->violated)
+    if (node->world->violated)
         return;
+    if (step->kind == VB_STEP_NONE) {
+        vb_model_check_events(node);
+        return;
+    }
     node->world->events++;
     digest_step(node, step);
     struct vb_ep *ep = find_ep(node, step->qpn);
@@ -228,6 +242,8 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
         vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
     if (ep)
         check_state(ep);
+    if (!node->world->violated)
+        vb_model_check_events(node);
 }
 
 void vb_model_idle(struct vb_node *node)
@@ -246,14 +262,24 @@ void vb_model_failed(struct vb_ep *ep)
     ep->state = VB_QPS_ERR;
     ep->ask.rnr_wait = ep->ask.armed = false;
     ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
+    ep->answer.nak_may_stand = false;
     ep->answer.unanswered_count = 0;
+    for (int i = 0; i < VB_SIM_RESULTS; i++)
+        ep->answer.single[i].owed_again = false;
 }
 
 void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 {
     switch (mods->state) {
     case VB_QPS_RTR: vb_model_answer_start(ep, mods); break;
-    case VB_QPS_RTS: vb_model_ask_start(ep, mods); break;
+    case VB_QPS_RTS:
+        if (ep->state == VB_QPS_RTR)
+            vb_model_ask_start(ep, mods);
+        break;
+    case VB_QPS_SQD:
+        if (ep->state == VB_QPS_RTS)
+            ep->ask.drained = false;
+        break;
     case VB_QPS_ERR:
         if (ep->state == VB_QPS_ERR)
             return;
@@ -304,7 +330,32 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "send_rnr_err", c->send_rnr_err, t->verdict[VB_RX_RNR]);
     check_counter(node, "rx_malformed", c->rx_malformed, t->verdict[VB_RX_MALFORMED]);
     check_counter(node, "local_ack_timeout_err", c->local_ack_timeout_err, t->timeouts);
+    check_counter(node, "rx_atomic_requests", c->rx_atomic_requests, t->atomics);
+    check_counter(node, "rx_flush_requests", c->rx_flush_requests, t->flushes);
     check_counter(node, "cq_overrun", c->cq_overrun, 0);
+    check_counter(node, "lost_events", c->lost_events, 0);
+}
+
+// Every addition whose success its host was told of was made once, every other at most once.
+static void check_counting(struct vb_node *node)
+{
+    uint64_t sum = 0;
+
+    for (int d = 0; d < VB_SIM_PDS; d++) {
+        const struct vb_region *r = node->exposed[d][VB_EXPOSED_COUNTERS];
+        for (uint32_t at = 0; at + 8 <= r->len; at += 8) {
+            uint64_t value;
+            memcpy(&value, node->mem.bytes + r->offset + at, sizeof value);
+            sum += value;
+        }
+    }
+    if (sum < node->tally.counted || sum > node->tally.asked_to_count)
+        vb_world_violate(node->world,
+                         "NIC %u: its counters say %llu; %llu additions succeeded, %llu were asked "
+                         "for",
+                         node->index, (unsigned long long)sum,
+                         (unsigned long long)node->tally.counted,
+                         (unsigned long long)node->tally.asked_to_count);
 }
 
 void vb_model_finish(struct vb_world *w)
@@ -317,5 +368,6 @@ void vb_model_finish(struct vb_world *w)
                 w, "NIC %u: byte %lld of its memory (%s) was changed by nobody", i, (long long)at,
                 vb_hostmem_region_at(&node->mem, (uint32_t)at) ? "in a region" : "a guard");
         check_counters(node);
+        check_counting(node);
     }
 }

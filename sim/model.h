@@ -4,6 +4,7 @@
 #ifndef VB_SIM_MODEL_H
 #define VB_SIM_MODEL_H
 
+#include "base/serial.h"
 #include "sim/world.h"
 #include "wire/packet.h"
 
@@ -12,6 +13,7 @@ struct vb_forecast {
     enum vb_rx_verdict verdict;
     struct vb_spans reads, writes;
     const uint8_t *bytes; // written, or read
+    uint8_t value[8];     // room for bytes that no packet holds
 };
 
 // The observer of a node's processing unit.
@@ -52,7 +54,26 @@ void vb_model_judge_touches(struct vb_ep *ep, const struct vb_step *step,
 // The queue pair goes to ERR by itself.
 void vb_model_failed(struct vb_ep *ep);
 
+// events
+// The step must have told the host of this, exactly once.
+void vb_model_expect_event(struct vb_ep *ep, enum vb_event_kind kind);
+// Takes what the step told and compares.
+void vb_model_check_events(struct vb_node *node);
+// The host has asked for an event, and a completion was written.
+void vb_model_armed(struct vb_node *node, struct vb_simcq *cq, bool solicited_only);
+void vb_model_completed(struct vb_node *node, struct vb_simcq *cq, bool solicited);
+
 // requester
+static inline uint32_t vb_model_ask_psn(const struct vb_asking *a, int64_t packet)
+{
+    return (uint32_t)((uint64_t)packet + a->psn0) & VB_PSN_MASK;
+}
+
+static inline int64_t vb_model_ask_packet(const struct vb_asking *a, uint32_t psn)
+{
+    return a->una + vb_psn_diff(psn, vb_model_ask_psn(a, a->una));
+}
+
 void vb_model_ask_start(struct vb_ep *ep, const struct vb_qpc_mods *mods);
 void vb_model_ask_fetch(struct vb_ep *ep, const struct vb_step *step);
 void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step);
@@ -67,6 +88,14 @@ bool vb_model_is_locally_wrong(struct vb_ep *ep, const struct vb_work *work, uin
 
 // responder
 void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods);
+// The next packet in sequence; also whether a peer may use a key for something.
+enum vb_rx_verdict vb_model_execute(struct vb_ep *ep, const struct vb_packet *pkt,
+                                    struct vb_forecast *f);
+bool vb_model_may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len,
+                         uint32_t need, uint32_t *offset);
+void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first);
+// The former value that an atomic found. False: none was executed as this packet.
+bool vb_model_answer_result(struct vb_ep *ep, int64_t packet, uint64_t *old);
 void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
 void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt);
 void vb_model_answer_idle(struct vb_ep *ep);

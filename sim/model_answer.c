@@ -39,125 +39,9 @@ void vb_model_posted_recv(struct vb_ep *ep)
     ep->answer.posted++;
 }
 
-// A request of zero bytes names no memory; the queue pair's own rights count even then.
-static bool may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t need,
-                       uint32_t *offset)
-{
-    if ((ep->link.access & need) != need)
-        return false;
-    return len == 0 ||
-           vb_hostmem_judge(&ep->node->mem, ep->pd, rkey, addr, len, need, offset) == VB_MEM_OK;
-}
+// ---- what was asked
 
-// ---- requests in sequence
-
-static enum vb_rx_verdict refuse(struct vb_ep *ep, enum vb_nak code)
-{
-    ep->answer.closing = true;
-    ep->answer.nak_due = false;
-    ep->answer.nak_syndrome = vb_aeth_syndrome(VB_AETH_NAK, code);
-    return VB_RX_REFUSED;
-}
-
-static enum vb_rx_verdict refuse_access(struct vb_ep *ep, uint32_t rkey)
-{
-    const struct vb_hostmem *mem = &ep->node->mem;
-
-    for (uint32_t i = 0; i < mem->region_count; i++)
-        if (mem->region[i].dead_key == rkey && rkey)
-            vb_cover(cover_of(ep), VB_COVER_BAD_DEREG_REMOTE);
-    return refuse(ep, VB_NAK_REMOTE_ACCESS);
-}
-
-static enum vb_rx_verdict accept(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t packets)
-{
-    struct vb_answering *a = &ep->answer;
-
-    a->epsn += packets;
-    a->silent = false;
-    a->ack_due |= a->nak_due || pkt->ack_request;
-    a->nak_due = false;
-    if (pkt->facts & VB_OP_LAST) {
-        a->message = VB_SIM_NO_MESSAGE;
-        a->msn = (a->msn + 1) & VB_PSN_MASK;
-    }
-    return VB_RX_APPLIED;
-}
-
-static enum vb_rx_verdict receive_fails(struct vb_ep *ep, uint8_t syndrome, enum vb_nak code)
-{
-    ep->answer.done_due = true;
-    ep->answer.done_syndrome = syndrome;
-    return refuse(ep, code);
-}
-
-static enum vb_rx_verdict not_ready(struct vb_ep *ep)
-{
-    struct vb_answering *a = &ep->answer;
-
-    a->silent = a->nak_due = true;
-    a->nak_syndrome = vb_aeth_syndrome(VB_AETH_RNR, ep->link.min_rnr_timer);
-    return VB_RX_RNR;
-}
-
-static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
-                                  struct vb_forecast *f)
-{
-    struct vb_answering *a = &ep->answer;
-
-    if (pkt->facts & VB_OP_FIRST) {
-        if (a->taken == a->posted)
-            return not_ready(ep);
-        a->taken++;
-        a->filled = 0;
-        a->message = VB_SIM_SEND_MESSAGE;
-    }
-    const struct vb_intake *in = vb_ep_intake(ep, a->taken - 1);
-    if (pkt->payload_len > in->room - a->filled)
-        return receive_fails(ep, VB_SYN_LOCAL_LENGTH, VB_NAK_INVALID_REQUEST);
-    if (vb_hostmem_spans(&ep->node->mem, ep->pd, in->sge, in->num_sge, a->filled, pkt->payload_len,
-                         VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK) {
-        f->writes = (struct vb_spans){0};
-        return receive_fails(ep, VB_SYN_LOCAL_PROT, VB_NAK_REMOTE_OPERATION);
-    }
-    f->bytes = pkt->payload;
-    a->filled += pkt->payload_len;
-    if (pkt->facts & VB_OP_LAST) {
-        a->done_due = true;
-        a->done_syndrome = VB_SYN_OK;
-    }
-    return accept(ep, pkt, 1);
-}
-
-static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt,
-                                   struct vb_forecast *f)
-{
-    struct vb_answering *a = &ep->answer;
-    uint32_t offset = 0;
-
-    if (pkt->facts & VB_OP_FIRST) {
-        if (pkt->dma_len > VB_MESSAGE_MAX)
-            return refuse(ep, VB_NAK_INVALID_REQUEST);
-        if (!may_access(ep, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_WRITE, &offset))
-            return refuse_access(ep, pkt->rkey);
-        a->raddr = pkt->raddr;
-        a->rkey = pkt->rkey;
-        a->left = pkt->dma_len;
-    }
-    bool last = pkt->facts & VB_OP_LAST;
-    if (last ? pkt->payload_len != a->left : pkt->payload_len >= a->left)
-        return refuse(ep, VB_NAK_INVALID_REQUEST);
-    if (!may_access(ep, a->rkey, a->raddr, pkt->payload_len, VB_REMOTE_WRITE, &offset))
-        return refuse_access(ep, a->rkey);
-    vb_spans_add(&f->writes, offset, pkt->payload_len);
-    f->bytes = pkt->payload;
-    a->message = VB_SIM_WRITE_MESSAGE;
-    a->raddr += pkt->payload_len;
-    a->left -= pkt->payload_len;
-    return accept(ep, pkt, 1);
-}
-
-static void remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first)
+void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first)
 {
     struct vb_answering *a = &ep->answer;
 
@@ -169,55 +53,24 @@ static void remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t
                               .rkey = pkt->rkey};
 }
 
-static enum vb_rx_verdict on_read(struct vb_ep *ep, const struct vb_packet *pkt)
+// Among the last `kept` results.
+static struct vb_single *find_single(struct vb_answering *a, int64_t packet, uint32_t kept)
 {
-    struct vb_answering *a = &ep->answer;
-    uint32_t packets = vb_model_packets(ep, pkt->dma_len), offset;
-
-    if (pkt->dma_len > VB_MESSAGE_MAX)
-        return refuse(ep, VB_NAK_INVALID_REQUEST);
-    if (!may_access(ep, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &offset))
-        return refuse_access(ep, pkt->rkey);
-    if (a->unanswered_count == VB_SIM_UNANSWERED) {
-        vb_model_violate(ep, "has %u READs unanswered", a->unanswered_count);
-        return VB_RX_REFUSED;
+    for (uint32_t i = 1; i <= kept && i <= a->single_count; i++) {
+        struct vb_single *s = &a->single[(a->single_count - i) % VB_SIM_RESULTS];
+        if (s->packet == packet)
+            return s;
     }
-    a->unanswered[a->unanswered_count++] =
-        (struct vb_unanswered){.next = a->epsn, .end = a->epsn + packets};
-    remember_read(ep, pkt, a->epsn);
-    return accept(ep, pkt, packets);
+    return NULL;
 }
 
-// Which packets may follow which, and how long they may be.
-static bool is_in_order(const struct vb_ep *ep, const struct vb_packet *pkt)
+bool vb_model_answer_result(struct vb_ep *ep, int64_t packet, uint64_t *old)
 {
-    uint32_t facts = pkt->facts;
+    const struct vb_single *s = find_single(&ep->answer, packet, VB_SIM_RESULTS);
 
-    if (facts & (VB_OP_ATOMIC | VB_OP_IMM | VB_OP_IETH))
-        return false;
-    if (ep->answer.message == VB_SIM_NO_MESSAGE ? !(facts & VB_OP_FIRST) : facts & VB_OP_FIRST)
-        return false;
-    if (ep->answer.message == VB_SIM_SEND_MESSAGE && !(facts & VB_OP_SEND))
-        return false;
-    if (ep->answer.message == VB_SIM_WRITE_MESSAGE && !(facts & VB_OP_WRITE))
-        return false;
-    if (!(facts & VB_OP_PAYLOAD))
-        return true;
-    if (!(facts & VB_OP_LAST))
-        return pkt->payload_len == ep->link.mtu;
-    return pkt->payload_len <= ep->link.mtu && ((facts & VB_OP_FIRST) || pkt->payload_len > 0);
-}
-
-static enum vb_rx_verdict execute(struct vb_ep *ep, const struct vb_packet *pkt,
-                                  struct vb_forecast *f)
-{
-    if (!is_in_order(ep, pkt))
-        return refuse(ep, VB_NAK_INVALID_REQUEST);
-    if (pkt->facts & VB_OP_SEND)
-        return on_send(ep, pkt, f);
-    if (pkt->facts & VB_OP_WRITE)
-        return on_write(ep, pkt, f);
-    return on_read(ep, pkt);
+    if (s)
+        *old = s->old;
+    return s && s->kind == VB_SINGLE_ATOMIC;
 }
 
 // ---- requests out of sequence
@@ -240,6 +93,51 @@ static void mark_asked_again(struct vb_answering *a, int64_t from, int64_t to)
         a->unanswered[i].asked_again |= a->unanswered[i].next > from && a->unanswered[i].next < to;
 }
 
+// An older READ that is answered again takes over what is owed behind its start.
+static void supersede(struct vb_answering *a, int64_t from, int64_t to)
+{
+    mark_asked_again(a, from, to);
+    for (uint32_t i = 0; i < VB_SIM_RESULTS; i++)
+        if (a->single[i].packet > from && a->single[i].packet < to)
+            a->single[i].owed_again = false;
+}
+
+static bool is_unanswered(const struct vb_answering *a, int64_t packet)
+{
+    for (uint32_t i = 0; i < a->unanswered_count; i++)
+        if (packet >= a->unanswered[i].next && packet < a->unanswered[i].end)
+            return true;
+    return false;
+}
+
+// Past so many, the NIC's list of answers may have had no room for them all.
+static bool count_duplicate(struct vb_answering *a)
+{
+    if (++a->asked_again <= VB_RD_ATOMIC_MAX)
+        return true;
+    for (uint32_t i = 0; i < VB_SIM_RESULTS; i++)
+        a->single[i].owed_again = false;
+    return false;
+}
+
+// Never executed again: the result that was kept is sent again. As many results are kept as may be
+// in flight.
+static void ask_single_again(struct vb_ep *ep, int64_t packet)
+{
+    struct vb_answering *a = &ep->answer;
+    struct vb_single *s = find_single(a, packet, VB_RD_ATOMIC_MAX);
+
+    if (!s)
+        return; // too old: nobody waits for it
+    if (is_unanswered(a, packet)) {
+        vb_cover(cover_of(ep), VB_COVER_DUP_SINGLE_EARLY);
+        return;
+    }
+    vb_cover(cover_of(ep), s->kind == VB_SINGLE_ATOMIC ? VB_COVER_DUP_ATOMIC : VB_COVER_DUP_DONE);
+    if (count_duplicate(a))
+        s->owed_again = true;
+}
+
 static void on_duplicate(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
 {
     struct vb_answering *a = &ep->answer;
@@ -253,12 +151,15 @@ static void on_duplicate(struct vb_ep *ep, const struct vb_packet *pkt, int64_t 
             return; // claims packets that were never asked for
         bool part = s && s->first != packet;
         vb_cover(cover_of(ep), part ? VB_COVER_DUP_READ_PART : VB_COVER_DUP_READ_FULL);
-        remember_read(ep, pkt, packet);
-        mark_asked_again(a, packet, packet + packets);
+        vb_model_remember_read(ep, pkt, packet);
+        supersede(a, packet, packet + packets);
+        count_duplicate(a);
         return;
     }
-    if (pkt->facts & (VB_OP_ATOMIC | VB_OP_ATOMIC_WRITE | VB_OP_FLUSH))
-        return; // none was ever executed
+    if (pkt->facts & (VB_OP_ATOMIC | VB_OP_ATOMIC_WRITE | VB_OP_FLUSH)) {
+        ask_single_again(ep, packet);
+        return;
+    }
     vb_cover(cover_of(ep), pkt->facts & VB_OP_SEND ? VB_COVER_DUP_SEND : VB_COVER_DUP_WRITE);
     a->ack_due = true;
 }
@@ -271,7 +172,7 @@ void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb
     if (a->closing) {
         f->verdict = VB_RX_STRANGER;
     } else if (packet == a->epsn) {
-        f->verdict = execute(ep, pkt, f);
+        f->verdict = vb_model_execute(ep, pkt, f);
         if (f->verdict == VB_RX_APPLIED)
             vb_model_ask_executed(ep->peer, pkt, packet);
     } else if (packet < a->epsn) {
@@ -314,7 +215,7 @@ static bool memory_is_gone(struct vb_ep *ep, int64_t packet)
     uint32_t offset;
 
     return foresee_response(ep, packet, &r) &&
-           !may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset);
+           !vb_model_may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset);
 }
 
 static void unanswered_remove(struct vb_answering *a, uint32_t i)
@@ -342,7 +243,7 @@ static void judge_order(struct vb_ep *ep, int64_t before)
     forget_given_up(ep);
     for (uint32_t i = 0; i < a->unanswered_count; i++)
         VB_MODEL_CHECK(ep, a->unanswered[i].next >= before,
-                       "answered PSN %u before the READ response %u", psn_of(a, before),
+                       "answered PSN %u before the answer %u was sent", psn_of(a, before),
                        psn_of(a, a->unanswered[i].next));
 }
 
@@ -431,13 +332,35 @@ static void response_out(struct vb_ep *ep, const struct vb_step *step, const str
     VB_MODEL_CHECK(ep, last == (r.len == r.left), "READ response %u: wrong end", pkt->psn);
     VB_MODEL_CHECK(ep, first ? begins(a, packet, last) : continues(a, packet, last),
                    "READ response %u: wrong start", pkt->psn);
-    VB_MODEL_CHECK(ep, may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset),
+    VB_MODEL_CHECK(ep, vb_model_may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset),
                    "READ response %u from memory that forbids it", pkt->psn);
     vb_spans_add(&f.reads, offset, r.len);
     vb_model_judge_touches(ep, step, &f);
     judge_order(ep, packet);
     mark_answered(a, packet);
     remember_response(a, pkt, packet);
+    if (packet == a->epsn - 1)
+        a->ack_due = false;
+}
+
+// The answer of an atomic, an ATOMIC WRITE or a FLUSH.
+static void single_out(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_single *s)
+{
+    struct vb_answering *a = &ep->answer;
+    int64_t packet = packet_of(a, pkt->psn);
+    bool atomic = pkt->facts & VB_OP_ATOMIC;
+
+    if (!s || atomic != (s->kind == VB_SINGLE_ATOMIC)) {
+        vb_model_violate(ep, "answer %u is of the wrong kind or to nothing", pkt->psn);
+        return;
+    }
+    VB_MODEL_CHECK(ep, !atomic || pkt->atomic_old == s->old,
+                   "answer %u has the former value %llx, expected %llx", pkt->psn,
+                   (unsigned long long)pkt->atomic_old, (unsigned long long)s->old);
+    VB_MODEL_CHECK(ep, pkt->payload_len == 0, "answer %u has %u bytes", pkt->psn, pkt->payload_len);
+    judge_order(ep, packet);
+    mark_answered(a, packet);
+    s->owed_again = false;
     if (packet == a->epsn - 1)
         a->ack_due = false;
 }
@@ -454,6 +377,7 @@ static void lost_read_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t
                    pkt->psn);
     judge_order(ep, packet);
     vb_cover(cover_of(ep), VB_COVER_BAD_DEREG_READ);
+    vb_model_expect_event(ep, VB_EVENT_QP_ACCESS_ERR);
     vb_model_failed(ep);
     ep->ask.may_flush = true;
 }
@@ -461,8 +385,14 @@ static void lost_read_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t
 static void nak_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
 {
     struct vb_answering *a = &ep->answer;
-    bool expected = (a->closing || a->nak_due) && packet == a->epsn;
+    const uint8_t sequence = vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+    // A complaint that was owed when the missing packet came may become an ACK or stand for the
+    // next packet: both lead the requester on.
+    bool stands = a->nak_may_stand && !a->nak_due && !a->closing && pkt->syndrome == sequence;
+    bool expected = (a->closing || a->nak_due || stands) && packet == a->epsn;
 
+    if (stands)
+        a->nak_syndrome = sequence;
     if (!expected && pkt->syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_REMOTE_ACCESS)) {
         lost_read_out(ep, pkt, packet);
         return;
@@ -471,7 +401,8 @@ static void nak_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packe
     VB_MODEL_CHECK(ep, pkt->syndrome == a->nak_syndrome,
                    "sent the syndrome 0x%02x, expected 0x%02x", pkt->syndrome, a->nak_syndrome);
     judge_order(ep, packet);
-    a->nak_due = a->ack_due = false;
+    a->silent = true;
+    a->nak_due = a->ack_due = a->nak_may_stand = false;
     if (a->closing) {
         vb_model_failed(ep);
         ep->ask.may_flush = true;
@@ -491,6 +422,7 @@ static void ack_out(struct vb_ep *ep, const struct vb_packet *pkt)
                    pkt->psn);
     VB_MODEL_CHECK(ep, !a->closing, "acknowledged after it refused a request");
     judge_order(ep, packet + 1);
+    a->nak_may_stand = false;
     if (packet == a->epsn - 1)
         a->ack_due = false;
 }
@@ -499,13 +431,19 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
 {
     static const struct vb_forecast nothing;
 
-    VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS || ep->state == VB_QPS_RTR, "answered in state %s",
-                   vb_qp_state_name(ep->state));
+    bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_RTR || ep->state == VB_QPS_SQD;
+    struct vb_single *single =
+        find_single(&ep->answer, packet_of(&ep->answer, pkt->psn), VB_SIM_RESULTS);
+
+    VB_MODEL_CHECK(ep, open, "answered in state %s", vb_qp_state_name(ep->state));
     if (pkt->facts & VB_OP_AETH)
         VB_MODEL_CHECK(ep, pkt->msn == ep->answer.msn, "sent message number %u, expected %u",
                        pkt->msn, ep->answer.msn);
     if (pkt->facts & VB_OP_ACK) {
         ack_out(ep, pkt);
+        vb_model_judge_touches(ep, step, &nothing);
+    } else if (single || (pkt->facts & VB_OP_ATOMIC)) {
+        single_out(ep, pkt, single);
         vb_model_judge_touches(ep, step, &nothing);
     } else {
         response_out(ep, step, pkt);
@@ -514,7 +452,7 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
 
 void vb_model_answer_idle(struct vb_ep *ep)
 {
-    const struct vb_answering *a = &ep->answer;
+    struct vb_answering *a = &ep->answer;
 
     VB_MODEL_CHECK(ep, !a->done_due, "is idle with a receive completion owed");
     if (ep->state == VB_QPS_ERR) {
@@ -522,8 +460,12 @@ void vb_model_answer_idle(struct vb_ep *ep)
         return;
     }
     forget_given_up(ep);
-    VB_MODEL_CHECK(ep, a->unanswered_count == 0, "is idle with READ response %u owed",
+    VB_MODEL_CHECK(ep, a->unanswered_count == 0, "is idle with the answer %u owed",
                    psn_of(a, a->unanswered[0].next));
+    for (uint32_t i = 0; i < VB_SIM_RESULTS; i++)
+        VB_MODEL_CHECK(ep, !a->single[i].owed_again, "is idle with the answer %u owed again",
+                       psn_of(a, a->single[i].packet));
+    a->asked_again = 0;
     VB_MODEL_CHECK(ep, !a->nak_due && !a->closing, "is idle with a NAK owed");
     VB_MODEL_CHECK(ep, !a->ack_due, "is idle with an ACK owed");
 }

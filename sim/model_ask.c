@@ -1,26 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference model's requester: which packet comes next, what an answer acknowledges, when it
-// must go back, and when it must give up.
+// The reference model's requester: what begins when, what an answer acknowledges, when it must go
+// back, and when it must give up.
 #include "sim/model.h"
 
 #include "base/serial.h"
 #include "wire/roce.h"
 
 #include <string.h>
-
-enum {
-    READ_SEGMENT_BYTES = 64 * 1024
-};
-
-static uint32_t psn_of(const struct vb_asking *a, int64_t packet)
-{
-    return (uint32_t)((uint64_t)packet + a->psn0) & VB_PSN_MASK;
-}
-
-static int64_t packet_of(const struct vb_asking *a, uint32_t psn)
-{
-    return a->una + vb_psn_diff(psn, psn_of(a, a->una));
-}
 
 static struct vb_coverage *cover_of(struct vb_ep *ep)
 {
@@ -40,7 +26,8 @@ void vb_model_posted(struct vb_ep *ep, struct vb_work *work)
     struct vb_asking *a = &ep->ask;
 
     work->first = a->next_first;
-    work->psns = work->opcode == VB_WR_NOP ? 0 : vb_model_packets(ep, work->len);
+    bool local = work->opcode == VB_WR_NOP || vb_work_changes_key(work);
+    work->psns = local ? 0 : vb_model_packets(ep, work->len);
     work->bytes_before = a->bytes_posted;
     a->next_first += work->psns;
     a->bytes_posted += work->len;
@@ -52,6 +39,8 @@ void vb_model_ask_fetch(struct vb_ep *ep, const struct vb_step *step)
     struct vb_asking *a = &ep->ask;
 
     VB_MODEL_CHECK(ep, a->fetched < a->posted, "fetched a request that was not posted");
+    VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS, "fetched a request in state %s",
+                   vb_qp_state_name(ep->state));
     VB_MODEL_CHECK(ep, vb_ep_work(ep, a->fetched)->counter == step->counter,
                    "fetched the request at block %llu, expected %llu",
                    (unsigned long long)step->counter,
@@ -78,10 +67,10 @@ static void advance_done(struct vb_ep *ep)
 static void advance(struct vb_ep *ep, int64_t to)
 {
     struct vb_asking *a = &ep->ask;
-    uint32_t before = psn_of(a, a->una);
+    uint32_t before = vb_model_ask_psn(a, a->una);
 
     a->una = to;
-    if (psn_of(a, to) < before)
+    if (vb_model_ask_psn(a, to) < before)
         vb_cover(cover_of(ep), VB_COVER_WRAP_PSN);
     if (a->cursor < to)
         a->cursor = to;
@@ -90,7 +79,8 @@ static void advance(struct vb_ep *ep, int64_t to)
     a->gap_seen = false;
     if (!a->rnr_wait) {
         a->armed = a->una < a->sent_end;
-        a->armed_ns = ep->node->world->now_ns;
+        a->armed_ns = a->resent_ns = ep->node->world->now_ns;
+        a->went_back = false;
     }
     advance_done(ep);
 }
@@ -101,7 +91,7 @@ static void fail(struct vb_ep *ep, uint8_t syndrome)
     vb_model_failed(ep);
 }
 
-// Acknowledges all packets before `to`, but none of a READ whose data has not come.
+// Acknowledges all packets before `to`, but none of a request whose own answer has not come.
 static bool acknowledge(struct vb_ep *ep, int64_t to)
 {
     struct vb_asking *a = &ep->ask;
@@ -111,7 +101,7 @@ static bool acknowledge(struct vb_ep *ep, int64_t to)
         int64_t from = work->first > a->una ? work->first : a->una;
         if (to <= from)
             break;
-        if (work->opcode == VB_WR_READ) {
+        if (vb_work_awaits(work)) {
             if (from != a->una)
                 advance(ep, from);
             return false;
@@ -124,12 +114,23 @@ static bool acknowledge(struct vb_ep *ep, int64_t to)
 
 // ---- beginning
 
-static bool has_open_read(struct vb_ep *ep)
+// READs, atomics and their like.
+static bool has_open_await(struct vb_ep *ep)
 {
     for (uint64_t i = ep->ask.done; i < ep->ask.begun; i++)
-        if (vb_ep_work(ep, i)->opcode == VB_WR_READ)
+        if (vb_work_awaits(vb_ep_work(ep, i)))
             return true;
     return false;
+}
+
+static bool is_refused_change(struct vb_ep *ep, const struct vb_work *work)
+{
+    struct vb_hostmem *mem = &ep->node->mem;
+
+    if (work->opcode == VB_WR_BIND)
+        return vb_hostwin_judge_bind(mem, vb_ep_user(ep), &work->bind) != VB_MEM_OK;
+    return work->opcode == VB_WR_LOCAL_INVAL &&
+           vb_hostwin_judge_invalidate(mem, vb_ep_user(ep), work->imm) != VB_MEM_OK;
 }
 
 bool vb_model_is_locally_wrong(struct vb_ep *ep, const struct vb_work *work, uint8_t syndrome)
@@ -138,11 +139,14 @@ bool vb_model_is_locally_wrong(struct vb_ep *ep, const struct vb_work *work, uin
 
     if (syndrome == VB_SYN_LOCAL_QP_OP)
         return work->malformed;
+    if (syndrome == VB_SYN_BIND)
+        return !work->malformed && is_refused_change(ep, work);
     if (syndrome != VB_SYN_LOCAL_PROT || work->flags & VB_WR_INLINE || work->malformed)
         return false;
-    uint32_t need = work->opcode == VB_WR_READ ? VB_LOCAL_WRITE : VB_LOCAL_READ;
-    return vb_hostmem_spans(&ep->node->mem, ep->pd, work->sge, work->num_sge, 0, work->len, need,
-                            &spans) != VB_MEM_OK;
+    bool stores = work->opcode == VB_WR_READ || vb_work_is_atomic(work);
+    uint32_t need = stores ? VB_LOCAL_WRITE : VB_LOCAL_READ;
+    return vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), work->sge, work->num_sge, 0, work->len,
+                            need, &spans) != VB_MEM_OK;
 }
 
 static void exec_failed(struct vb_ep *ep, const struct vb_step *step)
@@ -154,7 +158,31 @@ static void exec_failed(struct vb_ep *ep, const struct vb_step *step)
                    (unsigned long long)step->counter);
     VB_MODEL_CHECK(ep, vb_model_is_locally_wrong(ep, work, step->detail),
                    "failed a request with syndrome 0x%02x for no reason", step->detail);
+    VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS || ep->ask.done < ep->ask.begun,
+                   "failed a request that had not begun, in state %s", vb_qp_state_name(ep->state));
     fail(ep, step->detail);
+}
+
+// A binding or an invalidation takes effect when it begins, and everything before it is done then.
+static void change_key(struct vb_ep *ep, const struct vb_work *work)
+{
+    struct vb_hostmem *mem = &ep->node->mem;
+    bool binds = work->opcode == VB_WR_BIND;
+    enum vb_mem_refusal refusal = binds ? vb_hostwin_bind(mem, vb_ep_user(ep), &work->bind)
+                                        : vb_hostwin_invalidate(mem, vb_ep_user(ep), work->imm);
+
+    VB_MODEL_CHECK(ep, ep->ask.done == ep->ask.begun,
+                   "changed a key before all earlier requests were done");
+    VB_MODEL_CHECK(ep, refusal == VB_MEM_OK, "changed a key that it may not change (%d)",
+                   (int)refusal);
+    if (!binds)
+        vb_cover(cover_of(ep), VB_COVER_WINDOW_LOCAL_INVAL);
+    else if (work->bind.len == 0)
+        vb_cover(cover_of(ep), VB_COVER_WINDOW_UNBOUND);
+    else
+        vb_cover(cover_of(ep), vb_hostwin_find(mem, work->bind.window)->type2
+                                   ? VB_COVER_WINDOW_BOUND_2
+                                   : VB_COVER_WINDOW_BOUND_1);
 }
 
 void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
@@ -170,209 +198,15 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
                    "began the request at block %llu out of order",
                    (unsigned long long)step->counter);
     VB_MODEL_CHECK(ep, !work->malformed, "began a malformed request");
+    VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS, "began a request in state %s",
+                   vb_qp_state_name(ep->state));
     if (work->flags & VB_WR_FENCE)
-        VB_MODEL_CHECK(ep, !has_open_read(ep), "began a fenced request before a READ was done");
+        VB_MODEL_CHECK(ep, !has_open_await(ep),
+                       "began a fenced request before a READ or an atomic was done");
+    if (vb_work_changes_key(work))
+        change_key(ep, work);
     a->begun++;
     advance_done(ep);
-}
-
-// ---- packets out
-
-static uint64_t bytes_before(struct vb_ep *ep, uint64_t position, int64_t packet)
-{
-    const struct vb_work *work = vb_ep_work(ep, position);
-    uint64_t bytes = (uint64_t)(packet - work->first) * ep->link.mtu;
-    return work->bytes_before + (bytes < work->len ? bytes : work->len);
-}
-
-static uint32_t segments_between(const struct vb_ep *ep, const struct vb_work *work, int64_t from,
-                                 int64_t to)
-{
-    int64_t per = READ_SEGMENT_BYTES / ep->link.mtu;
-    int64_t end = work->first + work->psns;
-
-    from = from > work->first ? from : work->first;
-    to = to < end ? to : end;
-    if (from >= to)
-        return 0;
-    return (uint32_t)((to - 1 - work->first) / per - (from - work->first) / per + 1);
-}
-
-// READ requests sent and not yet answered in full.
-static uint32_t reads_in_flight(struct vb_ep *ep)
-{
-    uint32_t reads = 0;
-    for (uint64_t i = ep->ask.done; i < ep->ask.begun; i++) {
-        const struct vb_work *work = vb_ep_work(ep, i);
-        if (work->opcode == VB_WR_READ)
-            reads += segments_between(ep, work, ep->ask.una, ep->ask.cursor);
-    }
-    return reads;
-}
-
-static void judge_read(struct vb_ep *ep, const struct vb_work *work, const struct vb_packet *pkt)
-{
-    struct vb_asking *a = &ep->ask;
-    uint32_t offset = (uint32_t)(a->cursor - work->first) * ep->link.mtu;
-    uint32_t end = (offset / READ_SEGMENT_BYTES + 1) * READ_SEGMENT_BYTES;
-    uint32_t len = (end < work->len ? end : work->len) - offset;
-    uint32_t reads = reads_in_flight(ep);
-
-    VB_MODEL_CHECK(ep, pkt->opcode == VB_RC_READ_REQUEST, "sent %u instead of a READ", pkt->opcode);
-    VB_MODEL_CHECK(ep, pkt->raddr == work->raddr + offset && pkt->rkey == work->rkey,
-                   "READ at PSN %u asks for the wrong place (offset %lld, expected %u)", pkt->psn,
-                   (long long)(pkt->raddr - work->raddr), offset);
-    VB_MODEL_CHECK(ep, pkt->dma_len == len, "READ at PSN %u asks for %u bytes, expected %u",
-                   pkt->psn, pkt->dma_len, len);
-    VB_MODEL_CHECK(ep, reads < ep->link.max_rd_atomic, "sent a READ with %u in flight, limit %u",
-                   reads, ep->link.max_rd_atomic);
-    if (reads + 1 == ep->link.max_rd_atomic)
-        vb_cover(cover_of(ep), VB_COVER_LIMIT_READS);
-    if (offset % READ_SEGMENT_BYTES)
-        vb_cover(cover_of(ep), VB_COVER_RESUME_READ);
-}
-
-static uint8_t data_opcode(const struct vb_work *work, bool first, bool last)
-{
-    if (work->opcode == VB_WR_SEND)
-        return first ? (last ? VB_RC_SEND_ONLY : VB_RC_SEND_FIRST)
-                     : (last ? VB_RC_SEND_LAST : VB_RC_SEND_MIDDLE);
-    return first ? (last ? VB_RC_WRITE_ONLY : VB_RC_WRITE_FIRST)
-                 : (last ? VB_RC_WRITE_LAST : VB_RC_WRITE_MIDDLE);
-}
-
-static void judge_data_head(struct vb_ep *ep, const struct vb_work *work,
-                            const struct vb_packet *pkt, bool first, bool last)
-{
-    bool solicited = last && work->opcode == VB_WR_SEND && (work->flags & VB_WR_SOLICITED);
-
-    VB_MODEL_CHECK(ep, pkt->opcode == data_opcode(work, first, last),
-                   "sent opcode %u at PSN %u, expected %u", pkt->opcode, pkt->psn,
-                   data_opcode(work, first, last));
-    VB_MODEL_CHECK(ep, pkt->solicited == solicited, "the solicited bit is %d", pkt->solicited);
-    VB_MODEL_CHECK(ep, !last || pkt->ack_request, "the last packet asks for no acknowledgement");
-    if (first && work->opcode == VB_WR_WRITE)
-        VB_MODEL_CHECK(
-            ep, pkt->raddr == work->raddr && pkt->rkey == work->rkey && pkt->dma_len == work->len,
-            "WRITE at PSN %u names the wrong memory", pkt->psn);
-}
-
-static void judge_data(struct vb_ep *ep, const struct vb_work *work, const struct vb_packet *pkt,
-                       struct vb_forecast *f)
-{
-    uint32_t index = (uint32_t)(ep->ask.cursor - work->first);
-    uint32_t offset = index * ep->link.mtu;
-    uint32_t left = work->len - offset;
-    uint32_t len = left < ep->link.mtu ? left : ep->link.mtu;
-
-    judge_data_head(ep, work, pkt, index == 0, index + 1 == work->psns);
-    VB_MODEL_CHECK(ep, pkt->payload_len == len, "sent %u bytes at PSN %u, expected %u",
-                   pkt->payload_len, pkt->psn, len);
-    if (ep->node->world->violated)
-        return;
-    if (work->flags & VB_WR_INLINE) {
-        VB_MODEL_CHECK(ep, memcmp(work->inlined + offset, pkt->payload, len) == 0,
-                       "inline bytes at PSN %u are not those posted", pkt->psn);
-        return;
-    }
-    enum vb_mem_refusal refusal = vb_hostmem_spans(&ep->node->mem, ep->pd, work->sge, work->num_sge,
-                                                   offset, len, VB_LOCAL_READ, &f->reads);
-    VB_MODEL_CHECK(ep, refusal == VB_MEM_OK, "sent bytes through a local key that forbids it (%d)",
-                   (int)refusal);
-    f->bytes = pkt->payload;
-}
-
-static void judge_window(struct vb_ep *ep, uint64_t position)
-{
-    struct vb_asking *a = &ep->ask;
-    uint64_t in_flight = bytes_before(ep, position, a->cursor) - bytes_before(ep, a->done, a->una);
-
-    VB_MODEL_CHECK(ep, in_flight < ep->node->window_bytes,
-                   "sends with %llu bytes in flight, the window is %u",
-                   (unsigned long long)in_flight, ep->node->window_bytes);
-    VB_MODEL_CHECK(ep, a->sent_end - a->una < 1 << 23, "more than half of all PSNs in flight");
-    if (in_flight + ep->link.mtu >= ep->node->window_bytes)
-        vb_cover(cover_of(ep), VB_COVER_LIMIT_WINDOW);
-}
-
-static uint64_t position_of(struct vb_ep *ep, int64_t packet)
-{
-    uint64_t i = ep->ask.done;
-    while (i < ep->ask.begun && vb_ep_work(ep, i)->first + vb_ep_work(ep, i)->psns <= packet)
-        i++;
-    return i;
-}
-
-void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
-{
-    struct vb_asking *a = &ep->ask;
-    struct vb_forecast f = {0};
-    uint64_t position = position_of(ep, a->cursor);
-
-    VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS, "sent a request in state %s",
-                   vb_qp_state_name(ep->state));
-    VB_MODEL_CHECK(ep, !a->rnr_wait, "sent a request while the peer asked it to wait");
-    VB_MODEL_CHECK(ep, pkt->psn == psn_of(a, a->cursor), "sent PSN %u, expected %u", pkt->psn,
-                   psn_of(a, a->cursor));
-    VB_MODEL_CHECK(ep, position < a->begun, "sent PSN %u before its request began", pkt->psn);
-    if (ep->node->world->violated)
-        return;
-    const struct vb_work *work = vb_ep_work(ep, position);
-    judge_window(ep, position);
-    if (a->cursor < a->sent_end)
-        vb_cover(cover_of(ep), VB_COVER_RESEND);
-    if (work->opcode == VB_WR_READ)
-        judge_read(ep, work, pkt);
-    else
-        judge_data(ep, work, pkt, &f);
-    vb_model_judge_touches(ep, step, &f);
-    a->cursor += work->opcode == VB_WR_READ ? vb_model_packets(ep, pkt->dma_len) : 1;
-    if (a->sent_end < a->cursor)
-        a->sent_end = a->cursor;
-    if (!a->armed) {
-        a->armed = true;
-        a->armed_ns = ep->node->world->now_ns;
-    }
-}
-
-// Memory that only the request itself uses still holds what was to be sent.
-static void judge_arrived_bytes(struct vb_ep *ep, const struct vb_work *work,
-                                const struct vb_packet *pkt, uint32_t offset)
-{
-    struct vb_spans spans;
-    bool same = true;
-
-    if (work->flags & VB_WR_INLINE)
-        same = memcmp(work->inlined + offset, pkt->payload, pkt->payload_len) == 0;
-    else if (work->is_private &&
-             vb_hostmem_spans(&ep->node->mem, ep->pd, work->sge, work->num_sge, offset,
-                              pkt->payload_len, VB_LOCAL_READ, &spans) == VB_MEM_OK)
-        same = vb_hostmem_equals(&ep->node->mem, &spans, pkt->payload);
-    VB_MODEL_CHECK(ep, same, "its peer executed PSN %u with other bytes than were posted",
-                   pkt->psn);
-}
-
-void vb_model_ask_executed(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
-{
-    const struct vb_asking *a = &ep->ask;
-    uint64_t i = a->polled;
-
-    VB_MODEL_CHECK(ep, packet < a->sent_end, "its peer executed PSN %u, which was never sent",
-                   pkt->psn);
-    while (i < a->begun && vb_ep_work(ep, i)->first + vb_ep_work(ep, i)->psns <= packet)
-        i++;
-    const struct vb_work *work = vb_ep_work(ep, i);
-    if (i >= a->begun || work->first > packet || ep->node->world->violated)
-        return; // flushed meanwhile, and forgotten
-    uint32_t index = (uint32_t)(packet - work->first);
-    if (work->opcode == VB_WR_READ) {
-        VB_MODEL_CHECK(ep, pkt->raddr == work->raddr + (uint64_t)index * ep->link.mtu,
-                       "its peer executed a READ that was not sent");
-        return;
-    }
-    VB_MODEL_CHECK(ep, pkt->opcode == data_opcode(work, index == 0, index + 1 == work->psns),
-                   "its peer executed opcode %u as PSN %u", pkt->opcode, pkt->psn);
-    judge_arrived_bytes(ep, work, pkt, index * ep->link.mtu);
 }
 
 // ---- answers in
@@ -380,7 +214,7 @@ void vb_model_ask_executed(struct vb_ep *ep, const struct vb_packet *pkt, int64_
 static enum vb_rx_verdict gap(struct vb_ep *ep)
 {
     if (!ep->ask.gap_seen) {
-        ep->ask.gap_seen = true;
+        ep->ask.gap_seen = ep->ask.went_back = true;
         ep->ask.cursor = ep->ask.una;
     }
     return VB_RX_GAP;
@@ -397,6 +231,7 @@ static bool retry(struct vb_ep *ep)
     }
     a->retries_left--;
     a->cursor = a->una;
+    a->went_back = true;
     return true;
 }
 
@@ -448,7 +283,7 @@ static enum vb_rx_verdict on_rnr(struct vb_ep *ep, unsigned code)
 static enum vb_rx_verdict on_ack(struct vb_ep *ep, const struct vb_packet *pkt)
 {
     unsigned kind = vb_aeth_kind_of(pkt->syndrome), value = vb_aeth_value_of(pkt->syndrome);
-    int64_t packet = packet_of(&ep->ask, pkt->psn);
+    int64_t packet = vb_model_ask_packet(&ep->ask, pkt->psn);
 
     if (packet >= ep->ask.sent_end)
         vb_cover(cover_of(ep), VB_COVER_GHOST_ACK);
@@ -470,8 +305,9 @@ static enum vb_rx_verdict take_response(struct vb_ep *ep, const struct vb_packet
     uint32_t offset = (uint32_t)(ep->ask.una - work->first) * ep->link.mtu;
     uint32_t left = work->len - offset;
     uint32_t len = left < ep->link.mtu ? left : ep->link.mtu;
-    enum vb_mem_refusal refusal = vb_hostmem_spans(&ep->node->mem, ep->pd, work->sge, work->num_sge,
-                                                   offset, len, VB_LOCAL_WRITE, &f->writes);
+    enum vb_mem_refusal refusal =
+        vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), work->sge, work->num_sge, offset, len,
+                         VB_LOCAL_WRITE, &f->writes);
 
     VB_MODEL_CHECK(ep, pkt->payload_len == len, "a READ response of %u bytes, expected %u",
                    pkt->payload_len, len);
@@ -486,11 +322,35 @@ static enum vb_rx_verdict take_response(struct vb_ep *ep, const struct vb_packet
     return VB_RX_APPLIED;
 }
 
+// An atomic's former value, which must be the one that the peer's memory had.
+static enum vb_rx_verdict take_former_value(struct vb_ep *ep, const struct vb_packet *pkt,
+                                            struct vb_forecast *f)
+{
+    const struct vb_work *work = vb_ep_work(ep, ep->ask.done);
+    uint32_t narrow = (uint32_t)pkt->atomic_old, bytes = work->len;
+    uint64_t old = 0;
+
+    VB_MODEL_CHECK(ep,
+                   vb_model_answer_result(ep->peer, ep->ask.una, &old) && old == pkt->atomic_old,
+                   "the atomic at PSN %u was told %llx, its memory had %llx", pkt->psn,
+                   (unsigned long long)pkt->atomic_old, (unsigned long long)old);
+    if (vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), work->sge, 1, 0, bytes, VB_LOCAL_WRITE,
+                         &f->writes) != VB_MEM_OK) {
+        f->writes = (struct vb_spans){0};
+        fail(ep, VB_SYN_LOCAL_PROT);
+        return VB_RX_FATAL;
+    }
+    memcpy(f->value, bytes == 8 ? (const void *)&pkt->atomic_old : &narrow, bytes);
+    f->bytes = f->value;
+    advance(ep, ep->ask.una + 1);
+    return VB_RX_APPLIED;
+}
+
 static enum vb_rx_verdict on_response(struct vb_ep *ep, const struct vb_packet *pkt,
                                       struct vb_forecast *f)
 {
     struct vb_asking *a = &ep->ask;
-    int64_t packet = packet_of(a, pkt->psn);
+    int64_t packet = vb_model_ask_packet(a, pkt->psn);
 
     if (packet < a->una || packet >= a->sent_end) {
         vb_cover(cover_of(ep), VB_COVER_DUP_RESPONSE);
@@ -498,23 +358,34 @@ static enum vb_rx_verdict on_response(struct vb_ep *ep, const struct vb_packet *
     }
     if (!acknowledge(ep, packet))
         return gap(ep);
-    if (a->done == a->begun || vb_ep_work(ep, a->done)->opcode != VB_WR_READ)
+    const struct vb_work *work = vb_ep_work(ep, a->done);
+    if (a->done == a->begun || !vb_work_awaits(work))
         return VB_RX_STALE;
-    return take_response(ep, pkt, f);
+    if (!!(pkt->facts & VB_OP_ATOMIC) != vb_work_is_atomic(work)) {
+        fail(ep, VB_SYN_BAD_RESP);
+        return VB_RX_FATAL;
+    }
+    if (work->opcode == VB_WR_READ)
+        return take_response(ep, pkt, f);
+    if (vb_work_is_atomic(work))
+        return take_former_value(ep, pkt, f);
+    VB_MODEL_CHECK(ep, pkt->payload_len == 0 && pkt->opcode == VB_RC_READ_RESP_ONLY,
+                   "PSN %u has an answer with data", pkt->psn);
+    advance(ep, a->una + 1);
+    return VB_RX_APPLIED;
 }
 
 void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f)
 {
     if (pkt->facts & VB_OP_ACK)
         f->verdict = on_ack(ep, pkt);
-    else if (pkt->facts & VB_OP_READ)
-        f->verdict = on_response(ep, pkt, f);
     else
-        f->verdict = VB_RX_STALE;
+        f->verdict = on_response(ep, pkt, f);
 }
 
 // ---- time
 
+// After going back the time may run on or start with the next packet: both are in time.
 void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
 {
     struct vb_asking *a = &ep->ask;
@@ -534,6 +405,7 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
     ep->node->tally.timeouts++;
     a->armed = a->gap_seen = false;
     retry(ep);
+    a->went_back = false;
 }
 
 static uint64_t deadline_of(const struct vb_ep *ep)
@@ -542,7 +414,7 @@ static uint64_t deadline_of(const struct vb_ep *ep)
 
     if (a->rnr_wait)
         return a->rnr_until_ns;
-    return a->armed ? a->armed_ns + (4096ull << ep->link.timeout) : UINT64_MAX;
+    return a->armed && !a->went_back ? a->resent_ns + (4096ull << ep->link.timeout) : UINT64_MAX;
 }
 
 void vb_model_ask_idle(struct vb_ep *ep)
@@ -553,14 +425,19 @@ void vb_model_ask_idle(struct vb_ep *ep)
     VB_MODEL_CHECK(ep, !vb_ep_owes_completion(ep), "is idle with a completion owed");
     if (ep->state == VB_QPS_ERR)
         VB_MODEL_CHECK(ep, a->done == a->posted, "is idle with requests not flushed");
-    if (ep->state != VB_QPS_RTS)
+    if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
         return;
-    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || a->done == a->posted,
+    bool drains = ep->state == VB_QPS_SQD;
+    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || a->done == (drains ? a->begun : a->posted),
                    "is idle with requests posted and none in flight");
+    VB_MODEL_CHECK(ep, !drains || a->drained || a->done < a->begun,
+                   "is idle and drained, and has not said so");
     VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || a->armed, "is idle in flight without a timer");
     VB_MODEL_CHECK(ep, vb_pu_deadline(ep->node->pu) <= deadline_of(ep),
                    "is idle, and its timer will fire too late or never");
     if (a->begun < a->fetched && in_flight && (vb_ep_work(ep, a->begun)->flags & VB_WR_FENCE) &&
-        has_open_read(ep))
+        has_open_await(ep))
         vb_cover(cover_of(ep), VB_COVER_LIMIT_FENCE);
+    if (drains && a->done < a->posted)
+        vb_cover(cover_of(ep), VB_COVER_LIMIT_DRAINED);
 }

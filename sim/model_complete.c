@@ -11,6 +11,7 @@ static const enum vb_wc_status status_of[] = {
     [VB_SYN_LOCAL_QP_OP] = VB_WC_LOCAL_QP_OP,
     [VB_SYN_LOCAL_PROT] = VB_WC_LOCAL_PROTECTION,
     [VB_SYN_FLUSH] = VB_WC_FLUSHED,
+    [VB_SYN_BIND] = VB_WC_BIND_REFUSED,
     [VB_SYN_BAD_RESP] = VB_WC_BAD_RESPONSE,
     [VB_SYN_LOCAL_ACCESS] = VB_WC_LOCAL_ACCESS,
     [VB_SYN_REMOTE_INVAL_REQ] = VB_WC_REMOTE_INVALID,
@@ -21,15 +22,20 @@ static const enum vb_wc_status status_of[] = {
 };
 
 static const enum vb_wc_opcode wc_opcode[] = {
-    [VB_WR_SEND] = VB_WC_SEND,
-    [VB_WR_WRITE] = VB_WC_WRITE,
-    [VB_WR_READ] = VB_WC_READ,
-    [VB_WR_NOP] = VB_WC_NOP,
+    [VB_WR_SEND] = VB_WC_SEND,          [VB_WR_WRITE] = VB_WC_WRITE,
+    [VB_WR_READ] = VB_WC_READ,          [VB_WR_NOP] = VB_WC_NOP,
+    [VB_WR_SEND_IMM] = VB_WC_SEND,      [VB_WR_SEND_INVAL] = VB_WC_SEND,
+    [VB_WR_WRITE_IMM] = VB_WC_WRITE,    [VB_WR_CAS] = VB_WC_ATOMIC,
+    [VB_WR_FADD] = VB_WC_ATOMIC,        [VB_WR_MASKED_CAS] = VB_WC_ATOMIC,
+    [VB_WR_MASKED_FADD] = VB_WC_ATOMIC, [VB_WR_ATOMIC_WRITE] = VB_WC_ATOMIC_WRITE,
+    [VB_WR_FLUSH] = VB_WC_FLUSH,        [VB_WR_BIND] = VB_WC_KEY,
+    [VB_WR_LOCAL_INVAL] = VB_WC_KEY,
 };
 
 // ---- written by the NIC
 
-static void push_due(struct vb_ep *ep, const struct vb_step *step, const struct vb_due *due)
+static void push_due(struct vb_ep *ep, const struct vb_step *step, const struct vb_due *due,
+                     bool solicited)
 {
     struct vb_node *node = ep->node;
     struct vb_world *w = node->world;
@@ -43,6 +49,7 @@ static void push_due(struct vb_ep *ep, const struct vb_step *step, const struct 
         vb_cover(w->cover, VB_COVER_WRAP_CQ);
     if (row != VB_COVER_COUNT)
         vb_cover(w->cover, row);
+    vb_model_completed(node, cq, solicited || due->syndrome != VB_SYN_OK);
     uint64_t at = w->now_ns + vb_prng_below(&w->prng, w->scen.think_ns);
     if (at < node->act_at_ns)
         node->act_at_ns = at;
@@ -106,14 +113,22 @@ static void complete_send(struct vb_ep *ep, const struct vb_step *step)
                               .wr_id = work->wr_id,
                               .byte_len = work->len,
                               .opcode = wc_opcode[work->opcode],
-                              .position = i});
+                              .position = i},
+             false);
+}
+
+static uint32_t receive_flags(uint8_t opcode)
+{
+    if (opcode == VB_CQE_RESP_SEND_IMM || opcode == VB_CQE_RESP_WR_IMM)
+        return VB_WC_WITH_IMM;
+    return opcode == VB_CQE_RESP_SEND_INV ? VB_WC_WITH_INVAL : 0;
 }
 
 static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
 {
     struct vb_answering *a = &ep->answer;
     const struct vb_intake *in = vb_ep_intake(ep, a->done);
-    bool ok = step->opcode == VB_CQE_RESP_SEND;
+    bool ok = step->opcode != VB_CQE_RESP_ERR;
     uint8_t expected = a->done_due ? a->done_syndrome : VB_SYN_FLUSH;
 
     VB_MODEL_CHECK(ep, a->done_due || ep->state == VB_QPS_ERR,
@@ -124,8 +139,10 @@ static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
     VB_MODEL_CHECK(ep, a->done < a->posted && in->counter == step->counter,
                    "completed the receive %llu, expected %llu", (unsigned long long)step->counter,
                    (unsigned long long)in->counter);
-    VB_MODEL_CHECK(ep, !ok || step->bytes == a->filled, "received %u bytes, completed %u",
-                   a->filled, step->bytes);
+    VB_MODEL_CHECK(ep, !ok || step->opcode == a->done_opcode,
+                   "a receive completed as kind %u, expected %u", step->opcode, a->done_opcode);
+    VB_MODEL_CHECK(ep, !ok || step->bytes == a->done_bytes, "received %u bytes, completed %u",
+                   a->done_bytes, step->bytes);
     if (ep->node->world->violated)
         return;
     a->done_due = false;
@@ -134,9 +151,13 @@ static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
                               .receive = true,
                               .syndrome = step->detail,
                               .wr_id = in->wr_id,
-                              .byte_len = a->filled,
-                              .opcode = VB_WC_RECV,
-                              .position = a->done});
+                              .byte_len = a->done_bytes,
+                              .opcode = a->done_opcode == VB_CQE_RESP_WR_IMM ? VB_WC_RECV_WRITE
+                                                                             : VB_WC_RECV,
+                              .flags = receive_flags(a->done_opcode),
+                              .imm = a->done_imm,
+                              .position = a->done},
+             ok && a->done_solicited);
     a->done++;
 }
 
@@ -146,6 +167,9 @@ void vb_model_complete(struct vb_ep *ep, const struct vb_step *step)
     case VB_CQE_REQ:
     case VB_CQE_REQ_ERR: complete_send(ep, step); break;
     case VB_CQE_RESP_SEND:
+    case VB_CQE_RESP_SEND_IMM:
+    case VB_CQE_RESP_SEND_INV:
+    case VB_CQE_RESP_WR_IMM:
     case VB_CQE_RESP_ERR: complete_recv(ep, step); break;
     default: vb_model_violate(ep, "a completion of kind %u", step->opcode);
     }
@@ -160,8 +184,18 @@ static bool is_as_due(const struct vb_due *due, const struct vb_wc *wc)
         return false;
     if (due->syndrome != VB_SYN_OK)
         return (wc->opcode == VB_WC_RECV) == due->receive;
-    bool sized = due->opcode == VB_WC_RECV || due->opcode == VB_WC_READ;
-    return wc->opcode == due->opcode && (!sized || wc->byte_len == due->byte_len);
+    bool sized = due->receive || due->opcode == VB_WC_READ || due->opcode == VB_WC_ATOMIC;
+    if (wc->opcode != due->opcode || (sized && wc->byte_len != due->byte_len))
+        return false;
+    return wc->flags == due->flags && (!due->flags || wc->imm == due->imm);
+}
+
+// Additions whose success the host now knows of, also those that told nothing themselves.
+static void count_additions(struct vb_ep *ep, uint64_t end)
+{
+    for (uint64_t i = ep->ask.polled; i < end; i++)
+        if (vb_ep_work(ep, i)->counts)
+            ep->peer->node->tally.counted++;
 }
 
 void vb_model_polled(struct vb_node *node, uint32_t index, const struct vb_wc *wc)
@@ -176,16 +210,21 @@ void vb_model_polled(struct vb_node *node, uint32_t index, const struct vb_wc *w
     const struct vb_due *due = &cq->due[cq->due_head++ & (cq->drv.entries - 1)];
     if (!is_as_due(due, wc)) {
         vb_model_violate(
-            due->ep, "polled request %llu with status %d and %u bytes, expected %llu, %d, %u",
-            (unsigned long long)wc->wr_id, (int)wc->status, wc->byte_len,
-            (unsigned long long)due->wr_id, (int)status_of[due->syndrome], due->byte_len);
+            due->ep,
+            "polled request %llu with status %d, %u bytes, flags %x and immediate %08x, "
+            "expected %llu, %d, %u, %x, %08x",
+            (unsigned long long)wc->wr_id, (int)wc->status, wc->byte_len, wc->flags, wc->imm,
+            (unsigned long long)due->wr_id, (int)status_of[due->syndrome], due->byte_len,
+            due->flags, due->imm);
         return;
     }
     vb_digest_add(&node->world->digest, wc->wr_id << 8 | (uint64_t)wc->status);
     if (due->receive)
         due->ep->answer.polled = due->position + 1;
-    else
+    if (!due->receive) {
+        count_additions(due->ep, due->position + (wc->status == VB_WC_OK));
         due->ep->ask.polled = due->position + 1;
+    }
 }
 
 void vb_model_polled_nothing(struct vb_node *node, uint32_t index)

@@ -13,6 +13,7 @@ enum {
     EXPOSED_MAX = 20 * 1024,
     EXPOSED_LONG = 160 * 1024, // more in worlds with long messages
     REGION_SPACE = 256,        // guards and alignment of one region at most
+    COUNTERS = 16,             // per domain
 };
 
 static struct vb_ip address_of(uint32_t index, bool ipv6)
@@ -46,9 +47,11 @@ static int create_device(struct vb_node *node)
         .seed = vb_prng_next(p),
         .window_bytes = vb_prng_below(p, 3) ? 8 * 1024 : window,
         .fetch_depth = 1u << vb_prng_below(p, 6),
-        .lend_bytes = vb_prng_chance(p, 500000) ? 1 + (uint32_t)vb_prng_below(p, 1024) : 0};
+        .lend_bytes = vb_prng_chance(p, 500000) ? 1 + (uint32_t)vb_prng_below(p, 1024) : 0,
+        .check_zero_length = vb_prng_chance(p, 250000)};
     node->window_bytes = opts.window_bytes;
     node->fetch_depth = opts.fetch_depth;
+    node->checks_zero = opts.check_zero_length;
     node->dev = vb_dev_create(&opts);
     if (!node->dev)
         return -ENOMEM;
@@ -66,18 +69,27 @@ static int expose(struct vb_node *node, int domain, enum vb_exposed kind)
 {
     static const uint32_t rights[VB_SIM_EXPOSED] = {
         [VB_EXPOSED_BOTH] = VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ,
-        [VB_EXPOSED_READ] = VB_REMOTE_READ,
+        [VB_EXPOSED_READ] = VB_REMOTE_READ | VB_BIND,
         [VB_EXPOSED_WRITE] = VB_LOCAL_WRITE | VB_REMOTE_WRITE,
         [VB_EXPOSED_NONE] = VB_LOCAL_WRITE,
+        [VB_EXPOSED_ALL] = VB_ACCESS_ALL,
+        [VB_EXPOSED_SKEWED] = VB_ACCESS_ALL,
+        [VB_EXPOSED_COUNTERS] = VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC,
     };
     struct vb_world *w = node->world;
     uint32_t len = (uint32_t)vb_prng_range(&w->prng, EXPOSED_MIN, EXPOSED_MAX);
-    if (w->scen.big && kind != VB_EXPOSED_NONE)
+    if (kind == VB_EXPOSED_COUNTERS)
+        len = COUNTERS * 8;
+    else if (w->scen.big && kind != VB_EXPOSED_NONE)
         len += EXPOSED_LONG;
     struct vb_region *r = vb_hostmem_carve(&node->mem, len);
     if (!r)
         return -ENOMEM;
     node->exposed[domain][kind] = r;
+    if (kind == VB_EXPOSED_COUNTERS)
+        vb_hostmem_clear(&node->mem, r);
+    else if (kind == VB_EXPOSED_SKEWED)
+        vb_hostmem_skew(&node->mem, r);
     return vb_hostmem_register(&node->mem, node->dev, r, node->pd[domain], rights[kind]);
 }
 
@@ -106,6 +118,8 @@ static int create_cq(struct vb_node *node, uint32_t index)
         cq->users += sends || receives;
     }
     cq->start = vb_prng_below(p, 2) ? (1u << 24) - vb_prng_below(p, 600) : vb_prng_below(p, 5000);
+    if (vb_prng_below(p, 4) == 0)
+        cq->start = 0;
     cq->written = cq->start;
     int err = vb_driver_cq_init(&cq->drv, entries, cq->start);
     if (err)
@@ -125,6 +139,10 @@ static int create_objects(struct vb_node *node)
     for (int d = 0; d < VB_SIM_PDS && !err; d++)
         for (int k = 0; k < VB_SIM_EXPOSED && !err; k++)
             err = expose(node, d, (enum vb_exposed)k);
+    for (int d = 0; d < VB_SIM_PDS && !err; d++) {
+        node->window[d] = vb_hostwin_create(&node->mem, node->dev, node->pd[d], false);
+        err = node->window[d] ? 0 : -ENOMEM;
+    }
     for (uint32_t i = 0; i < node->world->scen.cqs && !err; i++) {
         err = create_cq(node, i);
         node->cq_count++;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing work requests: opcode, size, scatter list, remote place, and now and then a fault.
-#include "sim/script.h"
+// Drawing work requests: opcode, size, scatter list; the other side's memory and the faults are
+// drawn elsewhere.
+#include "sim/plan.h"
 
 #include <assert.h>
 #include <string.h>
@@ -55,35 +56,46 @@ static uint32_t draw_len(struct vb_ep *ep, enum vb_wr_opcode opcode)
 
 static bool peer_grants(const struct vb_ep *ep, enum vb_wr_opcode opcode)
 {
-    uint32_t need = opcode == VB_WR_WRITE  ? VB_REMOTE_WRITE
-                    : opcode == VB_WR_READ ? VB_REMOTE_READ
-                                           : 0;
+    uint32_t need = vb_plan_right(opcode);
     return (ep->peer->link.access & need) == need;
 }
 
 static enum vb_wr_opcode draw_opcode(struct vb_ep *ep)
 {
-    const struct vb_conn_mix *m = &ep->conn->mix;
-    uint32_t pick = draw(ep, 0, m->send + m->write + m->read + m->nop - 1);
-    enum vb_wr_opcode opcode = pick < m->send                        ? VB_WR_SEND
-                               : pick < m->send + m->write           ? VB_WR_WRITE
-                               : pick < m->send + m->write + m->read ? VB_WR_READ
-                                                                     : VB_WR_NOP;
-    return peer_grants(ep, opcode) ? opcode : VB_WR_SEND;
+    const uint32_t *parts = ep->conn->mix.parts;
+    uint32_t all = 0, opcode = 0;
+
+    for (int i = 0; i < VB_WR_OPCODES; i++)
+        all += parts[i];
+    for (uint32_t pick = draw(ep, 0, all - 1); pick >= parts[opcode]; opcode++)
+        pick -= parts[opcode];
+    return peer_grants(ep, (enum vb_wr_opcode)opcode) ? (enum vb_wr_opcode)opcode : VB_WR_SEND;
+}
+
+// Blocks that a request may need beyond those of its queue's depth count as further requests.
+uint32_t vb_plan_weight(const struct vb_work *work)
+{
+    if (vb_work_changes_key(work))
+        return 3;
+    return work->opcode == VB_WR_MASKED_CAS ? 2 : 1;
+}
+
+static bool may_be_inline(const struct vb_work *work)
+{
+    return vb_work_sends(work) || vb_work_writes(work) || work->opcode == VB_WR_ATOMIC_WRITE;
 }
 
 static uint32_t draw_flags(struct vb_ep *ep, const struct vb_work *work)
 {
     const struct vb_conn_mix *mix = &ep->conn->mix;
     // Half of the queue at most may wait for one signaled request.
-    bool silent = ep->ask.unsignaled_run + 1 < (ep->opts.send_depth + 1) / 2 &&
+    bool silent = ep->ask.unsignaled_run + vb_plan_weight(work) < (ep->opts.send_depth + 1) / 2 &&
                   chance(ep, mix->unsignaled_ppm);
     uint32_t flags = silent ? 0 : VB_WR_SIGNALED;
 
     flags |= chance(ep, mix->fence_ppm) ? VB_WR_FENCE : 0;
     flags |= chance(ep, 100000) ? VB_WR_SOLICITED : 0;
-    bool may_inline = work->opcode == VB_WR_SEND || work->opcode == VB_WR_WRITE;
-    if (may_inline && work->len <= ep->opts.inline_bytes && chance(ep, mix->inline_ppm))
+    if (may_be_inline(work) && work->len <= ep->opts.inline_bytes && chance(ep, mix->inline_ppm))
         flags |= VB_WR_INLINE;
     return flags;
 }
@@ -149,8 +161,10 @@ static void take_inline(struct vb_ep *ep, struct vb_work *work)
 
 static bool draw_local(struct vb_ep *ep, struct vb_work *work)
 {
+    uint32_t pieces = vb_work_is_atomic(work) ? 1 : ep->opts.send_sge;
+
     work->slot_end = ep->local.head;
-    if (work->opcode == VB_WR_NOP)
+    if (work->opcode == VB_WR_NOP || work->opcode == VB_WR_FLUSH || vb_work_changes_key(work))
         return true;
     if (work->flags & VB_WR_INLINE) {
         take_inline(ep, work);
@@ -159,129 +173,11 @@ static bool draw_local(struct vb_ep *ep, struct vb_work *work)
     if (chance(ep, 50000) && take_shared(ep, work))
         return true;
     work->is_private = true;
-    return take_local(ep, &ep->local, work->len, ep->opts.send_sge, work->sge, &work->num_sge,
+    return take_local(ep, &ep->local, work->len, pieces, work->sge, &work->num_sge,
                       &work->slot_end);
 }
 
-// ---- where, on the other side
-
-static const struct vb_region *peer_region(const struct vb_ep *ep, enum vb_exposed kind)
-{
-    return ep->peer->node->exposed[ep->peer->opts.domain][kind];
-}
-
-// Half of the time near the region's start, so that requests overlap.
-static void draw_remote(struct vb_ep *ep, struct vb_work *work)
-{
-    enum vb_exposed other = work->opcode == VB_WR_READ ? VB_EXPOSED_READ : VB_EXPOSED_WRITE;
-    const struct vb_region *r = peer_region(ep, chance(ep, 700000) ? VB_EXPOSED_BOTH : other);
-
-    if (work->len > r->len)
-        work->len = r->len;
-    uint32_t room = r->len - work->len;
-    work->rkey = r->key;
-    work->raddr = r->addr + draw(ep, 0, chance(ep, 500000) && room > 512 ? 512 : room);
-}
-
-// ---- faults
-
-static void need_bytes(struct vb_ep *ep, struct vb_work *work)
-{
-    if (work->len == 0)
-        work->len = draw(ep, 1, 64);
-}
-
-static bool spoil_remote(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad)
-{
-    const struct vb_region *r = peer_region(ep, VB_EXPOSED_BOTH);
-
-    if (bad != VB_BAD_ZERO)
-        need_bytes(ep, work);
-    switch (bad) {
-    case VB_BAD_RKEY: work->rkey ^= 1u << draw(ep, 0, 31); return true;
-    case VB_BAD_ZERO:
-        work->len = 0;
-        work->rkey = draw(ep, 0x10000, UINT32_MAX);
-        return true;
-    case VB_BAD_BOUNDS:
-        work->rkey = r->key;
-        work->len = work->len < r->len ? work->len : r->len;
-        work->raddr = chance(ep, 500000) ? r->addr - 1 : r->addr + r->len - work->len + 1;
-        return true;
-    case VB_BAD_RIGHT:
-        r = peer_region(ep, chance(ep, 300000)           ? VB_EXPOSED_NONE
-                            : work->opcode == VB_WR_READ ? VB_EXPOSED_WRITE
-                                                         : VB_EXPOSED_READ);
-        break;
-    case VB_BAD_DOMAIN: r = ep->peer->node->exposed[!ep->peer->opts.domain][VB_EXPOSED_BOTH]; break;
-    case VB_BAD_STALE_KEY:
-        work->rkey = r->dead_key;
-        work->raddr = r->addr;
-        return r->dead_key != 0;
-    default: return false;
-    }
-    work->rkey = r->key;
-    work->raddr = r->addr;
-    work->len = work->len < r->len ? work->len : r->len;
-    return true;
-}
-
-// The right that the peer's queue pair does not grant.
-static bool spoil_right(struct vb_ep *ep, struct vb_work *work)
-{
-    work->opcode = chance(ep, 500000) ? VB_WR_WRITE : VB_WR_READ;
-    return !peer_grants(ep, work->opcode);
-}
-
-static bool spoil_local(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad)
-{
-    const struct vb_node *node = ep->node;
-    const struct vb_region *r = node->exposed[ep->opts.domain][VB_EXPOSED_BOTH];
-    struct vb_sge *sge = work->num_sge ? &work->sge[draw(ep, 0, work->num_sge - 1)] : NULL;
-
-    if (!sge || sge->len == 0 || work->flags & VB_WR_INLINE)
-        return false;
-    work->is_private = false;
-    switch (bad) {
-    case VB_BAD_LKEY: sge->lkey ^= 1u << draw(ep, 0, 31); return true;
-    case VB_BAD_LOCAL_BOUNDS:
-        if (sge->len > r->len)
-            return false;
-        *sge = (struct vb_sge){r->addr + r->len - sge->len + 1, sge->len, r->key};
-        return true;
-    case VB_BAD_LOCAL_DOMAIN: r = node->exposed[!ep->opts.domain][VB_EXPOSED_BOTH]; break;
-    case VB_BAD_LOCAL_RIGHT:
-        r = node->exposed[ep->opts.domain][VB_EXPOSED_READ];
-        if (work->opcode != VB_WR_READ)
-            return false;
-        break;
-    default: return false;
-    }
-    if (sge->len > r->len)
-        return false;
-    *sge = (struct vb_sge){r->addr, sge->len, r->key};
-    return true;
-}
-
-static bool is_remote_fault(enum vb_bad bad)
-{
-    return bad == VB_BAD_RKEY || bad == VB_BAD_BOUNDS || bad == VB_BAD_RIGHT ||
-           bad == VB_BAD_DOMAIN || bad == VB_BAD_ZERO || bad == VB_BAD_STALE_KEY;
-}
-
-// Faults that shape the request before its memory is drawn. False: does not fit this request.
-static bool spoil_shape(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad)
-{
-    switch (bad) {
-    case VB_BAD_QP_RIGHT: return spoil_right(ep, work);
-    case VB_BAD_TOO_LONG:
-        work->opcode = VB_WR_SEND;
-        work->len = ep->peer->opts.recv_room + draw(ep, 1, ep->link.mtu);
-        return work->len < ep->opts.local_bytes / 2;
-    default:
-        return !is_remote_fault(bad) || work->opcode == VB_WR_WRITE || work->opcode == VB_WR_READ;
-    }
-}
+// ---- requests
 
 static const enum vb_cover_row bad_row[VB_BAD_COUNT] = {
     [VB_BAD_RKEY] = VB_COVER_BAD_RKEY,
@@ -292,16 +188,29 @@ static const enum vb_cover_row bad_row[VB_BAD_COUNT] = {
     [VB_BAD_ZERO] = VB_COVER_BAD_ZERO,
     [VB_BAD_STALE_KEY] = VB_COVER_BAD_STALE_KEY,
     [VB_BAD_TOO_LONG] = VB_COVER_BAD_TOO_LONG,
+    [VB_BAD_UNALIGNED] = VB_COVER_BAD_UNALIGNED,
+    [VB_BAD_ATOMIC_RIGHT] = VB_COVER_BAD_ATOMIC_RIGHT,
+    [VB_BAD_FLUSH_RIGHT] = VB_COVER_BAD_FLUSH_RIGHT,
+    [VB_BAD_WINDOW_QP] = VB_COVER_BAD_WINDOW_QP,
+    [VB_BAD_WINDOW_STALE] = VB_COVER_BAD_WINDOW_STALE,
+    [VB_BAD_INVAL_UNBOUND] = VB_COVER_BAD_INVAL_UNBOUND,
+    [VB_BAD_INVAL_KIND] = VB_COVER_BAD_INVAL_KIND,
+    [VB_BAD_INVAL_QP] = VB_COVER_BAD_INVAL_QP,
+    [VB_BAD_BIND_BOUNDS] = VB_COVER_BAD_BIND_BOUNDS,
+    [VB_BAD_BIND_RIGHT] = VB_COVER_BAD_BIND_RIGHT,
+    [VB_BAD_BIND_TWICE] = VB_COVER_BAD_BIND_TWICE,
+    [VB_BAD_BIND_DOMAIN] = VB_COVER_BAD_BIND_DOMAIN,
     [VB_BAD_LKEY] = VB_COVER_BAD_LKEY,
     [VB_BAD_LOCAL_BOUNDS] = VB_COVER_BAD_LOCAL_BOUNDS,
     [VB_BAD_LOCAL_DOMAIN] = VB_COVER_BAD_LOCAL_DOMAIN,
     [VB_BAD_LOCAL_RIGHT] = VB_COVER_BAD_LOCAL_RIGHT,
+    [VB_BAD_LOCAL_WINDOW] = VB_COVER_BAD_LOCAL_WINDOW,
     [VB_BAD_WQE_DS] = VB_COVER_BAD_WQE_DS,
     [VB_BAD_WQE_OPCODE] = VB_COVER_BAD_WQE_OPCODE,
     [VB_BAD_WQE_OWNER] = VB_COVER_BAD_WQE_OWNER,
+    [VB_BAD_WQE_SHORT] = VB_COVER_BAD_WQE_SHORT,
+    [VB_BAD_WQE_OPMOD] = VB_COVER_BAD_WQE_OPMOD,
 };
-
-// ---- requests
 
 void vb_plan_cover(struct vb_ep *ep, const struct vb_work *work, enum vb_bad bad)
 {
@@ -309,13 +218,25 @@ void vb_plan_cover(struct vb_ep *ep, const struct vb_work *work, enum vb_bad bad
 
     if (bad != VB_BAD_NONE && (!damaged || work->malformed))
         cover(ep, bad_row[bad]);
+    if (bad == VB_BAD_QP_RIGHT && vb_work_is_atomic(work))
+        cover(ep, VB_COVER_BAD_QP_ATOMIC);
+    if (bad == VB_BAD_QP_RIGHT && work->opcode == VB_WR_FLUSH)
+        cover(ep, VB_COVER_BAD_QP_FLUSH);
+    if (bad == VB_BAD_ZERO && ep->peer->node->checks_zero)
+        cover(ep, VB_COVER_BAD_ZERO_STRICT);
+    if (work->counts)
+        cover(ep, VB_COVER_ATOMIC_COUNTED);
+    if (work->opcode == VB_WR_FLUSH && work->flush.persistent)
+        cover(ep, VB_COVER_WORK_PERSISTENT);
+    if (work->opcode == VB_WR_FLUSH && work->flush.whole_region)
+        cover(ep, VB_COVER_WORK_WHOLE_FLUSH);
     if (work->opcode == VB_WR_NOP)
         cover(ep, VB_COVER_WORK_NOP);
     else if (work->len == 0)
         cover(ep, VB_COVER_WORK_ZERO);
     if (work->opcode == VB_WR_READ && work->len > 64 * 1024)
         cover(ep, VB_COVER_WORK_LONG_READ);
-    if (work->opcode != VB_WR_READ && work->len >= LONG_MIN)
+    if (work->opcode != VB_WR_READ && work->len >= LONG_MIN) // SEND or WRITE
         cover(ep, VB_COVER_WORK_LONG_WRITE);
     if (!(work->flags & VB_WR_SIGNALED))
         cover(ep, VB_COVER_WORK_UNSIGNALED);
@@ -330,16 +251,51 @@ void vb_plan_cover(struct vb_ep *ep, const struct vb_work *work, enum vb_bad bad
         cover(ep, VB_COVER_WORK_SHARED_SOURCE);
 }
 
-static void limit_len(struct vb_ep *ep, struct vb_work *work)
+// What the opcode makes of the length that was drawn.
+static void settle_len(struct vb_ep *ep, struct vb_work *work, bool too_long)
 {
     uint32_t limit = ep->opts.local_bytes / 2 - VB_MAX_SGE * GAP_MAX;
 
-    if (work->opcode == VB_WR_SEND && work->len > ep->peer->opts.recv_room)
-        work->len = draw(ep, 0, ep->peer->opts.recv_room);
-    if (work->len > limit)
-        work->len = limit;
-    if (work->opcode == VB_WR_NOP)
+    if (vb_work_is_atomic(work)) {
+        bool masked = work->opcode == VB_WR_MASKED_CAS || work->opcode == VB_WR_MASKED_FADD;
+        work->len = masked && chance(ep, 400000) ? 4 : 8;
+    } else if (work->opcode == VB_WR_ATOMIC_WRITE) {
+        work->len = 8;
+    } else if (!vb_work_sends(work) && !vb_work_writes(work) && work->opcode != VB_WR_READ) {
         work->len = 0;
+    }
+    uint32_t room = ep->peer->opts.recv_room;
+    if (work->opcode == VB_WR_SEND_INVAL && room > ep->link.mtu && chance(ep, 300000))
+        work->len = draw(ep, ep->link.mtu + 1, room); // few would be so long by chance
+    if (vb_work_sends(work) && work->len > room && !too_long)
+        work->len = draw(ep, 0, room);
+    if (work->len > limit && !too_long)
+        work->len = limit;
+}
+
+// The other side's memory, or a key. What cannot be had now becomes something harmless.
+static void draw_target(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad)
+{
+    bool remote = vb_plan_right(work->opcode) != 0;
+    bool right = !remote || vb_plan_remote(ep, work);
+
+    if (work->opcode == VB_WR_SEND_IMM || work->opcode == VB_WR_WRITE_IMM)
+        work->imm = draw(ep, 0, UINT32_MAX);
+    if (vb_spoil_is_remote(*bad)) {
+        if (!right && vb_work_is_atomic(work))
+            vb_plan_arguments(ep, work); // wherever it will go
+        right = vb_spoil_remote(ep, work, *bad);
+    }
+    if (vb_spoil_is_key(*bad))
+        right = vb_spoil_key(ep, work, *bad);
+    else if (vb_work_changes_key(work) || work->opcode == VB_WR_SEND_INVAL)
+        right = vb_plan_key(ep, work);
+    if (right)
+        return;
+    *bad = VB_BAD_NONE;
+    work->counts = false;
+    work->opcode = work->opcode == VB_WR_SEND_INVAL ? VB_WR_SEND : VB_WR_NOP;
+    settle_len(ep, work, false);
 }
 
 bool vb_plan_work(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad)
@@ -348,22 +304,17 @@ bool vb_plan_work(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad)
     work->wr_id = ep->next_wr_id++;
     work->opcode = draw_opcode(ep);
     work->len = draw_len(ep, work->opcode);
-    limit_len(ep, work);
-    if (*bad != VB_BAD_NONE && !spoil_shape(ep, work, *bad))
+    if (*bad != VB_BAD_NONE && !vb_spoil_shape(ep, work, *bad))
         *bad = VB_BAD_NONE;
     if (!peer_grants(ep, work->opcode) && *bad != VB_BAD_QP_RIGHT)
         work->opcode = VB_WR_NOP;
-    if (work->opcode == VB_WR_WRITE || work->opcode == VB_WR_READ)
-        draw_remote(ep, work);
-    if (is_remote_fault(*bad) && !spoil_remote(ep, work, *bad))
-        *bad = VB_BAD_NONE;
-    if (work->opcode == VB_WR_NOP)
-        work->len = 0;
+    settle_len(ep, work, *bad == VB_BAD_TOO_LONG);
+    draw_target(ep, work, bad);
     work->flags = draw_flags(ep, work);
     if (!draw_local(ep, work))
         return false;
-    bool local = *bad >= VB_BAD_LKEY && *bad <= VB_BAD_LOCAL_RIGHT;
-    if (local && !spoil_local(ep, work, *bad))
+    bool local = *bad >= VB_BAD_LKEY && *bad <= VB_BAD_LOCAL_WINDOW;
+    if (local && !vb_spoil_local(ep, work, *bad))
         *bad = VB_BAD_NONE;
     return true;
 }

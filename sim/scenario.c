@@ -69,6 +69,7 @@ static void draw_misuse(struct vb_scenario *s, struct vb_prng *p)
     s->starve_ppm = (uint32_t)sometimes(p, 20000, 4);
     s->dereg_ppm = (uint32_t)sometimes(p, 6000, 4);
     s->fail_ppm = (uint32_t)sometimes(p, 4000, 4);
+    s->drain_ppm = (uint32_t)sometimes(p, 600000, 4);
 }
 
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)
@@ -109,10 +110,6 @@ void vb_scenario_link(const struct vb_scenario *s, struct vb_prng *prng,
 void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct vb_conn_mix *mix)
 {
     *mix = (struct vb_conn_mix){
-        .send = below(prng, 10),
-        .write = below(prng, 10),
-        .read = below(prng, 10),
-        .nop = below(prng, 2),
         .size_big = s->big ? 4000 : 0,
         .size_mtu = (uint32_t)magnitude(prng, 300000, 6),
         .inline_ppm = (uint32_t)sometimes(prng, 300000, 3),
@@ -121,6 +118,18 @@ void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct v
         .lists_ppm = (uint32_t)sometimes(prng, 300000, 4),
         .batch_max = 1u << below(prng, 5),
     };
-    if (mix->send + mix->write + mix->read == 0)
-        mix->send = mix->write = mix->read = 1;
+    // SEND, WRITE and READ alone now and then, and not every operation on every connection.
+    static const uint8_t most[VB_WR_OPCODES] = {
+        [VB_WR_SEND] = 10,      [VB_WR_WRITE] = 10,      [VB_WR_READ] = 10,
+        [VB_WR_NOP] = 2,        [VB_WR_SEND_IMM] = 6,    [VB_WR_SEND_INVAL] = 3,
+        [VB_WR_WRITE_IMM] = 6,  [VB_WR_CAS] = 5,         [VB_WR_FADD] = 8,
+        [VB_WR_MASKED_CAS] = 4, [VB_WR_MASKED_FADD] = 4, [VB_WR_ATOMIC_WRITE] = 5,
+        [VB_WR_FLUSH] = 4,      [VB_WR_BIND] = 4,        [VB_WR_LOCAL_INVAL] = 3,
+    };
+    bool plain = below(prng, 5) == 0;
+    for (int i = 0; i < VB_WR_OPCODES; i++)
+        if (i <= VB_WR_NOP || !plain)
+            mix->parts[i] = below(prng, most[i]);
+    if (mix->parts[VB_WR_SEND] + mix->parts[VB_WR_WRITE] + mix->parts[VB_WR_READ] == 0)
+        mix->parts[VB_WR_SEND] = mix->parts[VB_WR_WRITE] = mix->parts[VB_WR_READ] = 1;
 }

@@ -6,6 +6,7 @@
 
 #include "base/prng.h"
 #include "port/simnet.h"
+#include "verbena/nic.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +22,7 @@ enum {
 
 // The kinds of work of one connection, in parts of their sum.
 struct vb_conn_mix {
-    uint32_t send, write, read, nop;
+    uint32_t parts[VB_WR_OPCODES];
     uint32_t size_big; // how often, per million, a message has 16 KB and more
     uint32_t size_mtu; // … is around multiples of the MTU
     uint32_t inline_ppm, unsignaled_ppm, fence_ppm, lists_ppm;
@@ -55,6 +56,7 @@ struct vb_scenario {
     uint32_t starve_ppm; // per action: an endpoint gets no receives for a while
     uint32_t dereg_ppm;  // per action: a region in use is deregistered
     uint32_t fail_ppm;   // per action: a host fails or resets its queue pair
+    uint32_t drain_ppm;  // per look: a host drains its send queue for a while
 };
 
 // Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.

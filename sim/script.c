@@ -5,8 +5,10 @@
 #include "base/bytes.h"
 #include "sim/connection.h"
 #include "sim/model.h"
+#include "sim/plan.h"
 #include "sim/trace.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum {
@@ -67,6 +69,11 @@ static bool poll(struct vb_node *node, uint32_t cq, uint32_t max)
     }
     if (n < (int)max && !node->world->violated)
         vb_model_polled_nothing(node, cq);
+    if (chance(node, 150000)) {
+        bool solicited_only = chance(node, 400000);
+        vb_driver_cq_arm(&node->cq[cq].drv, solicited_only);
+        vb_model_armed(node, &node->cq[cq], solicited_only);
+    }
     return n > 0;
 }
 
@@ -118,24 +125,35 @@ static bool post_recvs(struct vb_ep *ep)
 
 // ---- sends
 
-// Damages the entry that was just posted; the NIC has had no turn since.
-static void damage(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad)
+// Completes or damages the entry that was just posted; the NIC has had no turn since.
+static void retouch(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad)
 {
     struct vb_driver_sq *sq = &ep->drv.sq;
     uint32_t slot = (uint32_t)(work->counter & (sq->blocks - 1));
     struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)(sq->ring + slot * VB_WQEBB_BYTES);
 
+    if (work->opcode == VB_WR_FLUSH && work->flush.persistent)
+        ctrl->imm |= htobe32(VB_WQE_FLUSH_PERSISTENT);
     if (bad == VB_BAD_WQE_DS && sq->size[slot] == 1) {
         ctrl->ds = 0;
         ep->muted = true; // without a length nothing behind it can be found
     } else if (bad == VB_BAD_WQE_OPCODE) {
-        ctrl->opcode = (uint8_t)draw(ep->node, 0x18, 0xff);
+        ctrl->opcode = (uint8_t)draw(ep->node, VB_WQE_ATOMIC_WRITE + 1, 0xff);
     } else if (bad == VB_BAD_WQE_OWNER) {
         (chance(ep->node, 500000) ? ctrl->idx : ctrl->qpn)[1] ^= 0x40;
+    } else if (bad == VB_BAD_WQE_SHORT && sq->size[slot] == 1 && vb_plan_right(work->opcode)) {
+        ctrl->ds = 1; // where the peer's memory is to be found is missing
+    } else if (bad == VB_BAD_WQE_OPMOD) {
+        ctrl->opmod = (uint8_t)draw(ep->node, VB_WQE_OPMOD_MASKED8 + 1, 0xff);
     } else {
         return;
     }
     work->malformed = true;
+}
+
+static uint32_t run_after(const struct vb_ep *ep, const struct vb_work *work)
+{
+    return work->flags & VB_WR_SIGNALED ? 0 : ep->ask.unsignaled_run + vb_plan_weight(work);
 }
 
 static void posted(struct vb_ep *ep, const struct vb_work *planned, uint64_t counter,
@@ -146,11 +164,12 @@ static void posted(struct vb_ep *ep, const struct vb_work *planned, uint64_t cou
 
     *work = *planned;
     work->counter = counter;
-    ep->ask.unsignaled_run = work->flags & VB_WR_SIGNALED ? 0 : ep->ask.unsignaled_run + 1;
-    damage(ep, work, bad);
+    ep->ask.unsignaled_run = run_after(ep, work);
+    retouch(ep, work, bad);
     vb_plan_cover(ep, work, bad);
     vb_model_posted(ep, work);
     w->works++;
+    ep->peer->node->tally.asked_to_count += work->counts;
     vb_digest_add(&w->digest, work->wr_id << 32 | work->len);
     if (((counter + ep->drv.sq.size[counter & (ep->drv.sq.blocks - 1)]) & ~0xffffull) !=
         (counter & ~0xffffull))
@@ -165,8 +184,11 @@ static uint32_t plan_batch(struct vb_ep *ep, struct vb_work *works, uint32_t max
     struct vb_world *w = ep->node->world;
     uint32_t run = ep->ask.unsignaled_run, n = 0;
 
+    ep->keys_planned = 0;
     if (w->phase == VB_PHASE_FAULTS && chance(ep->node, w->scen.bad_ppm * max)) {
-        *bad = (enum vb_bad)draw(ep->node, 1, VB_BAD_COUNT - 1);
+        // Few queue pairs lack a right, so this fault is drawn more often than the others.
+        *bad = chance(ep->node, 150000) ? VB_BAD_QP_RIGHT
+                                        : (enum vb_bad)draw(ep->node, 1, VB_BAD_COUNT - 1);
         max = 1;
     }
     for (; n < max; n++) {
@@ -175,7 +197,7 @@ static uint32_t plan_batch(struct vb_ep *ep, struct vb_work *works, uint32_t max
             ep->local = before[n];
             break;
         }
-        ep->ask.unsignaled_run = works[n].flags & VB_WR_SIGNALED ? 0 : ep->ask.unsignaled_run + 1;
+        ep->ask.unsignaled_run = run_after(ep, &works[n]);
     }
     ep->ask.unsignaled_run = run;
     return n;
@@ -183,13 +205,33 @@ static uint32_t plan_batch(struct vb_ep *ep, struct vb_work *works, uint32_t max
 
 static struct vb_send_wr request_of(const struct vb_work *work)
 {
-    return (struct vb_send_wr){.wr_id = work->wr_id,
-                               .sge = work->sge,
-                               .num_sge = work->num_sge,
-                               .opcode = work->opcode,
-                               .flags = work->flags,
-                               .rkey = work->rkey,
-                               .raddr = work->raddr};
+    struct vb_send_wr wr = {.wr_id = work->wr_id,
+                            .sge = work->sge,
+                            .num_sge = work->num_sge,
+                            .opcode = work->opcode,
+                            .flags = work->flags,
+                            .rkey = work->rkey,
+                            .raddr = work->raddr,
+                            .imm = work->imm};
+
+    if (vb_work_is_atomic(work)) {
+        wr.atomic.swap_add = work->atomic.swap_add;
+        wr.atomic.compare = work->atomic.compare;
+        wr.atomic.swap_mask = work->atomic.swap_mask;
+        wr.atomic.compare_mask = work->atomic.compare_mask;
+        wr.atomic.arg_bytes = work->atomic.bytes;
+    } else if (work->opcode == VB_WR_BIND) {
+        wr.bind.window = work->bind.window;
+        wr.bind.region = work->bind.region;
+        wr.bind.addr = work->bind.addr;
+        wr.bind.len = work->bind.len;
+        wr.bind.rights = work->bind.rights;
+        wr.bind.zero_based = work->bind.zero_based;
+    } else if (work->opcode == VB_WR_FLUSH) {
+        wr.flush.len = work->flush.len;
+        wr.flush.whole_region = work->flush.whole_region;
+    }
+    return wr;
 }
 
 static bool post_batch(struct vb_ep *ep, const struct vb_work *works, const struct vb_slots *before,
@@ -220,7 +262,7 @@ static bool post_sends(struct vb_ep *ep)
     struct vb_work works[BATCH_MAX];
     struct vb_slots before[BATCH_MAX];
     enum vb_bad bad = VB_BAD_NONE;
-    bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_ERR;
+    bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD || ep->state == VB_QPS_ERR;
 
     if (!open || !vb_conn_takes_posts(ep) || ep->muted)
         return false;
@@ -245,8 +287,12 @@ static bool post_sends(struct vb_ep *ep)
 
 static void replace_region(struct vb_node *node, struct vb_region *r)
 {
-    int err = vb_hostmem_deregister(node->dev, r);
+    int err = vb_hostmem_deregister(&node->mem, node->dev, r);
 
+    if (err == -EBUSY) {
+        vb_cover(node->world->cover, VB_COVER_BAD_DEREG_BOUND);
+        return; // windows are bound to it
+    }
     if (!err)
         err = vb_hostmem_register(&node->mem, node->dev, r, r->pd, r->access);
     if (err)
@@ -263,7 +309,9 @@ static void misbehave(struct vb_node *node, struct vb_ep *ep)
         bool local = chance(node, 500000);
         if (local && ep->ask.posted != ep->ask.polled)
             vb_cover(node->world->cover, VB_COVER_BAD_DEREG_LOCAL);
-        replace_region(node, !local ? node->exposed[ep->opts.domain][draw(node, 0, 2)]
+        static const enum vb_exposed kinds[] = {VB_EXPOSED_BOTH, VB_EXPOSED_READ, VB_EXPOSED_WRITE,
+                                                VB_EXPOSED_ALL};
+        replace_region(node, !local ? node->exposed[ep->opts.domain][kinds[draw(node, 0, 3)]]
                              : chance(node, 500000) ? ep->local.region
                                                     : ep->recv.region);
     }

@@ -23,18 +23,35 @@ enum vb_bad {
     VB_BAD_ZERO,
     VB_BAD_STALE_KEY,
     VB_BAD_TOO_LONG,
+    VB_BAD_UNALIGNED,
+    VB_BAD_ATOMIC_RIGHT,
+    VB_BAD_FLUSH_RIGHT,
+    VB_BAD_WINDOW_QP,
+    VB_BAD_WINDOW_STALE,
+    VB_BAD_INVAL_UNBOUND,
+    VB_BAD_INVAL_KIND,
+    VB_BAD_INVAL_QP,
+    VB_BAD_BIND_BOUNDS,
+    VB_BAD_BIND_RIGHT,
+    VB_BAD_BIND_TWICE,
+    VB_BAD_BIND_DOMAIN,
     VB_BAD_LKEY,
     VB_BAD_LOCAL_BOUNDS,
     VB_BAD_LOCAL_DOMAIN,
     VB_BAD_LOCAL_RIGHT,
+    VB_BAD_LOCAL_WINDOW,
     VB_BAD_WQE_DS,
     VB_BAD_WQE_OPCODE,
     VB_BAD_WQE_OWNER,
+    VB_BAD_WQE_SHORT,
+    VB_BAD_WQE_OPMOD,
     VB_BAD_COUNT,
 };
 
 // Draws the next send work request. False: there is no local memory for it now.
 bool vb_plan_work(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad);
+// How many requests of the queue's depth it counts for.
+uint32_t vb_plan_weight(const struct vb_work *work);
 // Counts what was special about a request, once it is posted.
 void vb_plan_cover(struct vb_ep *ep, const struct vb_work *work, enum vb_bad bad);
 // A small signaled request that shows when everything before it is done.

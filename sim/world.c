@@ -284,8 +284,12 @@ static void dismantle(struct vb_world *w)
             err = vb_dev_qp_destroy(node->dev, node->ep[e]->qpn);
         for (uint32_t c = 0; c < node->cq_count && !err; c++)
             err = vb_dev_cq_destroy(node->dev, node->cq[c].cqn);
+        for (uint32_t v = 0; v < node->mem.window_count && !err; v++) {
+            err = vb_dev_mkey_destroy(node->dev, node->mem.window[v].key);
+            node->mem.window[v].bound = false;
+        }
         for (uint32_t r = 0; r < node->mem.region_count && !err; r++)
-            err = vb_hostmem_deregister(node->dev, &node->mem.region[r]);
+            err = vb_hostmem_deregister(&node->mem, node->dev, &node->mem.region[r]);
         for (uint32_t d = 0; d < VB_SIM_PDS && !err; d++)
             err = vb_dev_pd_destroy(node->dev, node->pd[d]);
         if (err)

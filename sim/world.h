@@ -13,7 +13,8 @@
 #include <stdio.h>
 
 enum {
-    VB_SIM_EXPOSED = 4, // kinds of exposed regions per domain
+    VB_SIM_EXPOSED = 7, // kinds of exposed regions per domain
+    VB_SIM_EVENTS = 8,  // of one step
     VB_SIM_TEXT = 400,
 };
 
@@ -25,7 +26,8 @@ struct vb_due {
     uint64_t wr_id;
     uint32_t byte_len;
     enum vb_wc_opcode opcode;
-    uint64_t position; // of the request in its queue
+    uint32_t flags, imm; // of a receive
+    uint64_t position;   // of the request in its queue
 };
 
 struct vb_simcq {
@@ -35,11 +37,18 @@ struct vb_simcq {
     uint64_t start, written;
     struct vb_due *due; // ring, as long as the queue
     uint64_t due_head, due_tail;
+    bool armed; // the host wants an event, for an entry from armed_at on
+    bool armed_solicited;
+    uint64_t armed_at;
+    uint64_t solicited_end; // one past the last solicited entry or error
 };
 
 // What the NIC's own counters should say.
 struct vb_tally {
     uint64_t frames_in, frames_out, timeouts;
+    uint64_t atomics, flushes;
+    uint64_t asked_to_count; // additions of one that peers posted
+    uint64_t counted;        // those whose success they were told of
     uint64_t verdict[VB_RX_STRANGER + 1];
 };
 
@@ -47,7 +56,10 @@ enum vb_exposed {
     VB_EXPOSED_BOTH,
     VB_EXPOSED_READ,
     VB_EXPOSED_WRITE,
-    VB_EXPOSED_NONE
+    VB_EXPOSED_NONE,
+    VB_EXPOSED_ALL,      // every right there is
+    VB_EXPOSED_SKEWED,   // likewise, but without an aligned byte
+    VB_EXPOSED_COUNTERS, // changed by nothing but additions of one
 };
 
 struct vb_node {
@@ -58,7 +70,9 @@ struct vb_node {
     struct vb_pu *pu;
     struct vb_port *port;
     uint32_t window_bytes, fetch_depth;
+    bool checks_zero; // the keys of requests of zero bytes, too
     struct vb_hostmem mem;
+    struct vb_window *window[VB_SIM_PDS]; // of type 1
     uint32_t pd[VB_SIM_PDS];
     struct vb_region *exposed[VB_SIM_PDS][VB_SIM_EXPOSED];
     struct vb_simcq cq[VB_SIM_CQS];
@@ -72,6 +86,8 @@ struct vb_node {
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     uint32_t rx_next;
     uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
+    struct vb_event event_due[VB_SIM_EVENTS];
+    uint32_t events_due;
     struct vb_tally tally;
 };
 

@@ -3,6 +3,7 @@
 #include "sim/batch.h"
 #include "sim/run.h"
 #include "sim/world.h"
+#include "wire/opcode.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,6 +92,142 @@ static void test_a_changed_byte_is_noticed(void **state)
     vb_world_destroy(w);
 }
 
+// Adds to a counter what no request asked for, in the memory and in what the model expects of it:
+// the sum of all successes must not match.
+static void test_an_addition_by_nobody_is_noticed(void **state)
+{
+    (void)state;
+    struct vb_scenario scen;
+    struct vb_coverage cover = {0};
+    vb_scenario_draw(&scen, 1, 2, OPS);
+    struct vb_world *w = vb_world_create(&scen, &cover, NULL);
+    assert_non_null(w);
+    struct vb_hostmem *mem = &w->node[0].mem;
+    uint32_t at = w->node[0].exposed[0][VB_EXPOSED_COUNTERS]->offset;
+    mem->bytes[at + 2] = mem->shadow[at + 2] = 1; // 65536
+    vb_world_run(w);
+    assert_true(w->violated);
+    assert_non_null(strstr(w->violation, "counters say"));
+    vb_world_destroy(w);
+}
+
+static void test_every_rc_opcode_is_executed(void **state)
+{
+    (void)state;
+    struct vb_batch_result r;
+    struct vb_batch_opts opts = {.first = 1, .count = 40, .jobs = 2, .ops = 2 * OPS};
+    assert_int_equal(vb_batch_run(&opts, &r), 0);
+    assert_false(r.worst.violated);
+    for (int i = 0; i < 256; i++) {
+        const struct vb_opcode_info *info = &vb_opcode_table[i];
+        enum vb_cover_row row = vb_cover_of_opcode((uint8_t)i);
+        if (!info->facts || info->transport != VB_TP_RC) {
+            assert_int_equal(row, VB_COVER_COUNT);
+            continue;
+        }
+        assert_int_not_equal(row, VB_COVER_COUNT);
+        if (r.cover.row[row] == 0)
+            fail_msg("%s was never executed", info->name);
+    }
+}
+
+// ---- the model's windows
+
+enum {
+    WINDOW_BYTES = 64,
+    OWNER_QPN = 7,
+    OTHER_QPN = 8
+};
+
+struct windows {
+    struct vb_dev *dev;
+    struct vb_hostmem mem;
+    struct vb_user owner, other;
+    struct vb_region *region;
+    struct vb_window *window;
+};
+
+static void windows_open(struct windows *t, bool type2)
+{
+    const struct vb_dev_opts opts = {.seed = 1};
+    uint32_t pd;
+
+    t->dev = vb_dev_create(&opts);
+    assert_non_null(t->dev);
+    assert_int_equal(vb_dev_pd_create(t->dev, &pd), 0);
+    assert_int_equal(vb_hostmem_init(&t->mem, 4096, 1), 0);
+    t->owner = (struct vb_user){pd, OWNER_QPN};
+    t->other = (struct vb_user){pd, OTHER_QPN};
+    t->region = vb_hostmem_carve(&t->mem, 1024);
+    assert_int_equal(vb_hostmem_register(&t->mem, t->dev, t->region, pd, VB_ACCESS_ALL), 0);
+    t->window = vb_hostwin_create(&t->mem, t->dev, pd, type2);
+    assert_non_null(t->window);
+}
+
+static void windows_close(struct windows *t)
+{
+    vb_hostmem_fini(&t->mem);
+    vb_dev_destroy(t->dev);
+}
+
+static enum vb_mem_refusal bind(struct windows *t, uint32_t len)
+{
+    const struct vb_hostwin_wish wish = {.window = t->window->key ^ 1,
+                                         .region = t->region->key,
+                                         .addr = t->region->addr,
+                                         .len = len,
+                                         .rights = VB_REMOTE_READ};
+    return vb_hostwin_bind(&t->mem, t->owner, &wish);
+}
+
+static enum vb_mem_refusal use(struct windows *t, struct vb_user user, uint32_t key, uint32_t len,
+                               uint32_t need)
+{
+    uint32_t offset;
+    return vb_hostmem_judge(&t->mem, user, key, t->window->start, len, need, &offset);
+}
+
+static void test_a_window_serves_its_queue_pair_while_it_is_bound(void **state)
+{
+    (void)state;
+    struct windows t;
+    windows_open(&t, true);
+    assert_int_equal(use(&t, t.owner, t.window->key, 1, VB_REMOTE_READ), VB_MEM_STATE);
+    assert_int_equal(bind(&t, 1025), VB_MEM_BOUNDS);
+    assert_int_equal(bind(&t, 0), VB_MEM_STATE);
+    assert_int_equal(bind(&t, WINDOW_BYTES), VB_MEM_OK);
+    assert_int_equal(bind(&t, WINDOW_BYTES), VB_MEM_STATE);
+    assert_true(vb_hostmem_has_windows(&t.mem, t.region));
+    uint32_t key = t.window->key;
+    assert_int_equal(use(&t, t.owner, key, WINDOW_BYTES, VB_REMOTE_READ), VB_MEM_OK);
+    assert_int_equal(use(&t, t.owner, key, WINDOW_BYTES + 1, VB_REMOTE_READ), VB_MEM_BOUNDS);
+    assert_int_equal(use(&t, t.owner, key, 1, VB_REMOTE_WRITE), VB_MEM_RIGHTS);
+    assert_int_equal(use(&t, t.owner, key, 1, VB_LOCAL_READ), VB_MEM_STATE);
+    assert_int_equal(use(&t, t.other, key, 1, VB_REMOTE_READ), VB_MEM_STATE);
+    assert_int_equal(vb_hostwin_invalidate(&t.mem, t.other, key), VB_MEM_STATE);
+    assert_int_equal(vb_hostwin_invalidate(&t.mem, t.owner, key), VB_MEM_OK);
+    assert_int_equal(vb_hostwin_invalidate(&t.mem, t.owner, key), VB_MEM_STATE);
+    assert_int_equal(use(&t, t.owner, key, 1, VB_REMOTE_READ), VB_MEM_STATE);
+    assert_int_equal(bind(&t, WINDOW_BYTES), VB_MEM_OK);
+    assert_int_equal(use(&t, t.owner, key, 1, VB_REMOTE_READ), VB_MEM_NO_KEY);
+    windows_close(&t);
+}
+
+static void test_a_window_of_type_1_can_be_bound_anew(void **state)
+{
+    (void)state;
+    struct windows t;
+    windows_open(&t, false);
+    assert_int_equal(bind(&t, WINDOW_BYTES), VB_MEM_OK);
+    assert_int_equal(bind(&t, 2 * WINDOW_BYTES), VB_MEM_OK);
+    assert_int_equal(use(&t, t.other, t.window->key, 2 * WINDOW_BYTES, VB_REMOTE_READ), VB_MEM_OK);
+    assert_int_equal(vb_hostwin_invalidate(&t.mem, t.owner, t.window->key), VB_MEM_NO_KEY);
+    assert_int_equal(bind(&t, 0), VB_MEM_OK);
+    assert_false(vb_hostmem_has_windows(&t.mem, t.region));
+    assert_int_equal(use(&t, t.owner, t.window->key, 1, VB_REMOTE_READ), VB_MEM_STATE);
+    windows_close(&t);
+}
+
 static void test_jobs_do_not_change_the_outcome(void **state)
 {
     (void)state;
@@ -114,6 +251,7 @@ static void test_coverage_tells_empty_rows(void **state)
     vb_cover(&b, VB_COVER_TIMEOUT);
     b.moved[VB_QPS_RTS][VB_QPS_ERR] = 1;
     b.moved[VB_QPS_RESET][VB_QPS_RTS] = 1; // not a legal one: only its refusal counts
+    b.moved[VB_QPS_SQE][VB_QPS_RTS] = 1;   // has no row
     vb_cover_merge(&a, &b);
     assert_int_equal(a.row[VB_COVER_TIMEOUT], 2);
     assert_int_equal(vb_cover_zero_rows(&a), all - 2);
@@ -127,6 +265,10 @@ int main(void)
         cmocka_unit_test(test_seeds_differ),
         cmocka_unit_test(test_the_work_is_done_on_as_many_nics_as_asked),
         cmocka_unit_test(test_a_changed_byte_is_noticed),
+        cmocka_unit_test(test_an_addition_by_nobody_is_noticed),
+        cmocka_unit_test(test_every_rc_opcode_is_executed),
+        cmocka_unit_test(test_a_window_serves_its_queue_pair_while_it_is_bound),
+        cmocka_unit_test(test_a_window_of_type_1_can_be_bound_anew),
         cmocka_unit_test(test_jobs_do_not_change_the_outcome),
         cmocka_unit_test(test_coverage_tells_empty_rows),
     };

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference model's events: each is foreseen by the step that it belongs to, and none is
+// missing.
+#include "sim/model.h"
+
+#include "sim/trace.h"
+
+static const char *name_of(enum vb_event_kind kind)
+{
+    static const char *const names[VB_EVENT_COUNT] = {
+        [VB_EVENT_QP_FATAL] = "fatal",
+        [VB_EVENT_QP_REQ_ERR] = "invalid request",
+        [VB_EVENT_QP_ACCESS_ERR] = "access violation",
+        [VB_EVENT_COMM_EST] = "communication established",
+        [VB_EVENT_SQ_DRAINED] = "send queue drained",
+        [VB_EVENT_QP_LAST_WQE] = "last receive",
+        [VB_EVENT_CQ_ERR] = "completion queue overrun",
+        [VB_EVENT_SRQ_LIMIT] = "shared receive queue limit",
+        [VB_EVENT_CQ_COMPLETION] = "completion",
+    };
+    return (unsigned)kind < VB_EVENT_COUNT ? names[kind] : "unknown";
+}
+
+static void expect(struct vb_node *node, enum vb_event_kind kind, uint32_t number)
+{
+    if (node->events_due == VB_SIM_EVENTS)
+        vb_world_violate(node->world, "NIC %u: too many events in one step", node->index);
+    else
+        node->event_due[node->events_due++] = (struct vb_event){kind, number};
+}
+
+void vb_model_expect_event(struct vb_ep *ep, enum vb_event_kind kind)
+{
+    expect(ep->node, kind, ep->qpn);
+}
+
+// ---- completion queues
+
+// An entry past the one that the host had come to when it asked; it need not be the newest.
+static void fire(struct vb_node *node, struct vb_simcq *cq)
+{
+    uint64_t end = cq->armed_solicited ? cq->solicited_end : cq->written;
+    if (!cq->armed || end <= cq->armed_at)
+        return;
+    cq->armed = false;
+    expect(node, VB_EVENT_CQ_COMPLETION, cq->cqn);
+    vb_cover(node->world->cover,
+             cq->armed_solicited ? VB_COVER_EVENT_SOLICITED : VB_COVER_EVENT_COMPLETION);
+}
+
+void vb_model_completed(struct vb_node *node, struct vb_simcq *cq, bool solicited)
+{
+    if (solicited)
+        cq->solicited_end = cq->written;
+    fire(node, cq);
+}
+
+void vb_model_armed(struct vb_node *node, struct vb_simcq *cq, bool solicited_only)
+{
+    cq->armed = true;
+    cq->armed_solicited = solicited_only;
+    cq->armed_at = cq->drv.ci;
+    fire(node, cq);
+    vb_dev_cq_armed(node->dev, cq->cqn);
+    vb_model_check_events(node);
+}
+
+// ---- what the NIC told
+
+// Draining ends with no step of its own, so this event may come with any.
+static bool is_drained(struct vb_node *node, uint32_t qpn)
+{
+    for (uint32_t i = 0; i < node->ep_count; i++) {
+        struct vb_ep *ep = node->ep[i];
+        if (ep->qpn != qpn)
+            continue;
+        bool right = ep->state == VB_QPS_SQD && !ep->ask.drained && ep->ask.done == ep->ask.begun;
+        ep->ask.drained = true;
+        return right;
+    }
+    return false;
+}
+
+static bool is_event(const struct vb_event *a, const struct vb_event *b)
+{
+    return a->kind == b->kind && a->number == b->number;
+}
+
+static bool is_foreseen(struct vb_node *node, const struct vb_event *e, uint32_t *seen)
+{
+    if (*seen < node->events_due && is_event(e, &node->event_due[*seen])) {
+        ++*seen;
+        return true;
+    }
+    return e->kind == VB_EVENT_SQ_DRAINED && is_drained(node, e->number);
+}
+
+static void cover_event(struct vb_node *node, enum vb_event_kind kind)
+{
+    static const enum vb_cover_row rows[VB_EVENT_COUNT] = {
+        [VB_EVENT_QP_REQ_ERR] = VB_COVER_EVENT_REQ_ERR,
+        [VB_EVENT_QP_ACCESS_ERR] = VB_COVER_EVENT_ACCESS_ERR,
+        [VB_EVENT_COMM_EST] = VB_COVER_EVENT_COMM_EST,
+        [VB_EVENT_SQ_DRAINED] = VB_COVER_EVENT_SQ_DRAINED,
+    };
+    if (rows[kind])
+        vb_cover(node->world->cover, rows[kind]);
+}
+
+void vb_model_check_events(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    struct vb_event e;
+    uint32_t seen = 0;
+
+    while (vb_pu_take_event(node->pu, &e)) {
+        vb_trace_note(w, "nic%u event    %s of %06x", node->index, name_of(e.kind), e.number);
+        vb_digest_add(&w->digest, (uint64_t)e.kind << 32 | e.number);
+        if (!is_foreseen(node, &e, &seen))
+            vb_world_violate(w, "NIC %u: the event '%s' of %06x was not called for", node->index,
+                             name_of(e.kind), e.number);
+        else
+            cover_event(node, e.kind);
+    }
+    if (seen < node->events_due)
+        vb_world_violate(w, "NIC %u: the event '%s' of %06x is missing", node->index,
+                         name_of(node->event_due[seen].kind), node->event_due[seen].number);
+    node->events_due = 0;
+}

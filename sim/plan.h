@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing work requests: what the parts of the plan share.
+#ifndef VB_SIM_PLAN_H
+#define VB_SIM_PLAN_H
+
+#include "sim/script.h"
+
+// The right that a request needs of the peer's queue pair and key; 0: none.
+uint32_t vb_plan_right(enum vb_wr_opcode opcode);
+const struct vb_region *vb_plan_region(const struct vb_ep *ep, enum vb_exposed kind);
+
+// Draws the peer's memory, and an atomic's arguments. False: nothing fits.
+bool vb_plan_remote(struct vb_ep *ep, struct vb_work *work);
+void vb_plan_arguments(struct vb_ep *ep, struct vb_work *work);
+// Draws the key of a binding or an invalidation. False: none should be changed now.
+bool vb_plan_key(struct vb_ep *ep, struct vb_work *work);
+void vb_plan_binding(struct vb_ep *ep, struct vb_work *work, struct vb_window *w);
+
+// Faults. They return false if they do not fit the request.
+// Before its memory is drawn: what the request is.
+bool vb_spoil_shape(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad);
+// The peer's memory, and keys.
+bool vb_spoil_remote(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad);
+bool vb_spoil_key(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad);
+bool vb_spoil_local(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad);
+bool vb_spoil_is_remote(enum vb_bad bad);
+bool vb_spoil_is_key(enum vb_bad bad);
+
+#endif
