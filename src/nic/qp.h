@@ -126,6 +126,7 @@ struct vb_responder {
     bool closing;  // a fatal NAK is owed; the queue pair fails once it is sent
     bool gone;     // memory was refused because it is not there: our fault, not the peer's
     uint32_t nak_psn;
+    uint32_t far_psn; // the farthest packet that was dropped since the expected one was missed
     enum vb_message message; // in progress
     uint64_t raddr;          // WRITE: next byte
     uint32_t rkey;

@@ -82,6 +82,10 @@ void vb_requester_rewind(struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
+    if (r->timer_kind == VB_REQ_TIMER_ACK) { // what is sent again starts the wait anew
+        r->timer_kind = VB_REQ_TIMER_NONE;
+        vb_timer_disarm(&r->timer);
+    }
     r->send_psn = r->una_psn;
     r->cost_sent = r->cost_acked;
     r->reads_out = 0;

@@ -164,6 +164,22 @@ static enum vb_rx_verdict duplicate(struct vb_pu *pu, struct vb_qpc *qp,
 
 // ---- requests in sequence
 
+// The missing packet came before the complaint left. If others behind it were dropped, they are
+// what is missing now.
+static void reconsider_nak(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_responder *r = &qp->resp;
+    bool sequence = r->nak_syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+
+    if (sequence && vb_psn_diff(r->far_psn, r->epsn) >= 0) {
+        r->nak_psn = r->epsn;
+        r->nak_sent = true;
+        return;
+    }
+    r->answer = VB_ANSWER_NONE;
+    owe_ack(pu, qp);
+}
+
 static enum vb_rx_verdict accept(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
                                  uint32_t packets)
 {
@@ -171,10 +187,8 @@ static enum vb_rx_verdict accept(struct vb_pu *pu, struct vb_qpc *qp, const stru
 
     r->epsn = vb_psn_add(r->epsn, packets);
     r->nak_sent = false;
-    if (r->answer == VB_ANSWER_NAK) {
-        r->answer = VB_ANSWER_NONE; // the missing packet came before the complaint left
-        owe_ack(pu, qp);
-    }
+    if (__builtin_expect(r->answer == VB_ANSWER_NAK, 0))
+        reconsider_nak(pu, qp);
     if (pkt->facts & VB_OP_LAST) {
         r->message = VB_MESSAGE_NONE;
         r->msn = (r->msn + 1) & VB_PSN_MASK;
@@ -375,7 +389,10 @@ enum vb_rx_verdict vb_responder_receive(struct vb_pu *pu, struct vb_qpc *qp,
     pu->count.out_of_seq_request++;
     if (!r->nak_sent) {
         r->nak_sent = true;
+        r->far_psn = pkt->psn;
         owe_nak(pu, qp, VB_AETH_NAK, VB_NAK_PSN_SEQUENCE, r->epsn);
+    } else if (vb_psn_diff(pkt->psn, r->far_psn) > 0) {
+        r->far_psn = pkt->psn;
     }
     return VB_RX_AHEAD;
 }
@@ -453,6 +470,7 @@ static void job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_
     struct vb_responder *r = &qp->resp;
 
     if (job->replay) {
+        r->gone = false;
         job_remove(r, 0);
         return;
     }

@@ -177,6 +177,21 @@ static void test_sequence_nak_goes_back(void **state)
     forge_close(f);
 }
 
+static void test_going_back_starts_the_wait_anew(void **state)
+{
+    (void)state;
+    struct forge *f = open_sending(3, 100);
+    forge_advance(f, TIMEOUT_NS - 1);
+    assert_int_equal(forge_nak(f, 100, VB_AETH_NAK, VB_NAK_PSN_SEQUENCE), VB_RX_RETRY);
+    assert_int_equal(f->sent_count, 6);
+    forge_advance(f, TIMEOUT_NS - 1);
+    assert_int_equal(forge_counters(f)->local_ack_timeout_err, 0);
+    forge_advance(f, 1);
+    assert_int_equal(forge_counters(f)->local_ack_timeout_err, 1);
+    assert_int_equal(f->sent_count, 9);
+    forge_close(f);
+}
+
 // An answer to the first try that comes after going back saves the rest of the repetition.
 static void test_late_ack_after_going_back(void **state)
 {
@@ -430,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_requests_are_recycled),
         cmocka_unit_test(test_reserved_and_foreign_answers_are_ignored),
         cmocka_unit_test(test_sequence_nak_goes_back),
+        cmocka_unit_test(test_going_back_starts_the_wait_anew),
         cmocka_unit_test(test_late_ack_after_going_back),
         cmocka_unit_test(test_retries_are_exact),
         cmocka_unit_test(test_progress_forgives),
