@@ -350,7 +350,7 @@ void rig_complete(struct rig *r)
         if (!r->orderly)
             continue;
         rig_require(wc.qpn == q->driver.qpn);
-        if (wc.opcode == VB_WC_RECV) {
+        if (wc.opcode == VB_WC_RECV || wc.opcode == VB_WC_RECV_WRITE) {
             rig_require(wc.wr_id == q->recv_done && q->recv_done < q->recv_id);
             q->recv_done++;
         } else { // those without a completion of their own are passed over

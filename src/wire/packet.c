@@ -129,7 +129,7 @@ static void decode_bth(uint32_t first, const uint8_t *bytes, struct vb_packet *o
     out->opcode = (uint8_t)(first >> 24);
     out->solicited = first & VB_BTH_SOLICITED;
     out->ack_request = third & VB_BTH_ACK_REQUEST;
-    out->marks = (uint8_t)(second >> BTH_MARKS_SHIFT);
+    out->marks = (uint16_t)(second >> BTH_MARKS_SHIFT);
     out->pkey = (uint16_t)first;
     out->dest_qpn = second & LOW_24;
     out->psn = third & LOW_24;

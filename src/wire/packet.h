@@ -22,7 +22,7 @@ struct vb_packet {
     uint8_t transport; // of the opcode: enum vb_transport
     bool solicited;
     bool ack_request;
-    uint8_t marks; // of congestion: set of enum vb_mark
+    uint16_t marks; // of congestion: set of enum vb_mark
     uint16_t pkey;
     uint32_t facts; // of the opcode
     uint32_t dest_qpn;

@@ -300,7 +300,7 @@ static struct vb_packet random_packet(struct vb_prng *prng, uint8_t opcode)
         .facts = facts,
         .solicited = vb_prng_below(prng, 2),
         .ack_request = vb_prng_below(prng, 2),
-        .marks = (uint8_t)vb_prng_below(prng, 4),
+        .marks = (uint16_t)vb_prng_below(prng, 4),
         .pkey = vb_prng_below(prng, 2) ? 0xffff : 0x7fff,
         .dest_qpn = (uint32_t)vb_prng_below(prng, 1 << 24),
         .psn = (uint32_t)vb_prng_below(prng, 1 << 24),
