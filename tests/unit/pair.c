@@ -30,8 +30,11 @@ struct vb_nic *pair_open_host(unsigned host, uint32_t drop_ppm)
     pair_address(host, text);
     char rules[64];
     snprintf(rules, sizeof rules, "drop=%uppm;seed=%u", drop_ppm, host + 3);
-    const struct vb_nic_opts opts = {
-        .address = text, .seed = host + 1, .faults = drop_ppm ? rules : "off", .error_text = why};
+    const struct vb_nic_opts opts = {.address = text,
+                                     .seed = host + 1,
+                                     .faults = drop_ppm ? rules : "off",
+                                     .error_text = why,
+                                     .no_helper = true}; // the tests run both NICs
     if (vb_nic_open(&opts, &nic) != 0)
         fail_msg("%s", why);
     return nic;
