@@ -67,7 +67,7 @@ static void serve(struct vb_nic *nic)
                 continue;
             steps += vb_lane_run(lane);
             uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
-            atomic_store_explicit(&lane->entries, entries - 1, memory_order_relaxed);
+            atomic_store_explicit(&lane->entries, entries - lane->weight, memory_order_relaxed);
             pthread_mutex_unlock(&lane->lock);
         }
     } while (steps > 0 && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed));

@@ -27,7 +27,9 @@ struct vb_lane {
     struct vb_nic *nic;
     struct vb_pu *pu;
     struct vb_port *port;
-    atomic_uint_fast64_t entries; // how often it was run, for the helper to see
+    atomic_uint_fast64_t entries; // how often it was run, for the helper to see; long runs weigh
+                                  // more
+    uint64_t weight, bytes;       // of the last run, and moved until then
     uint64_t asleep_until_ns;     // its next timer when the helper went to sleep
     struct vb_rx_frame frames[VB_PORT_RX_BATCH];
 };

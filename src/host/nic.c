@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 enum {
-    LEND_BYTES = 1024, // an entry in a scatter list costs less than copying so much
-    DRAIN_TRIES = 100, // some ten microseconds each
+    LEND_BYTES = 1024,  // an entry in a scatter list costs less than copying so much
+    DRAIN_TRIES = 100,  // some ten microseconds each
+    ENTRY_BYTES = 8192, // as many take some microseconds
 };
 
 // ---- who runs the NIC
@@ -68,7 +69,10 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     }
     vb_host_collect(lane); // some events come without a step
     uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
-    atomic_store_explicit(&lane->entries, entries + 1, memory_order_relaxed);
+    uint64_t bytes = vb_pu_counters(lane->pu)->sent_bytes + vb_pu_counters(lane->pu)->rcvd_bytes;
+    lane->weight = 1 + (bytes - lane->bytes) / ENTRY_BYTES; // a run that moved much took its time
+    lane->bytes = bytes;
+    atomic_store_explicit(&lane->entries, entries + lane->weight, memory_order_relaxed);
     if (vb_pu_handed(lane->pu))
         vb_helper_notice(lane->nic); // frames for units that nobody may be running
     if (atomic_load_explicit(&lane->nic->helper.asleep, memory_order_relaxed))
