@@ -92,6 +92,8 @@ void vb_driver_cq_adopt(struct vb_driver_cq *cq, struct vb_driver_cq *bigger);
 // Drops the completions of a queue pair that goes back to RESET; its NIC must not run meanwhile.
 // Their entries of the shared receive queue, if it has one, are free again.
 void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn, struct vb_driver_srq *srq);
+// The same for the receives of an XRC queue that goes.
+void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn);
 
 int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n);
 int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, uint32_t n);

@@ -56,7 +56,40 @@ static bool is_of(const struct vb_cqe *cqe, uint32_t qpn, const struct vb_driver
     return (be32toh(cqe->sop_drop_qpn) & 0xffffff) == qpn && (!cqe->srqn_uidx || srq);
 }
 
+static bool is_receive(const struct vb_cqe *cqe)
+{
+    uint8_t opcode = cqe->op_own >> 4;
+    return opcode != VB_CQE_REQ && opcode != VB_CQE_REQ_ERR;
+}
+
+// Copies entry i over one that is dropped, `by` places later.
+static void move_up(const struct vb_driver_cq *cq, uint64_t i, uint64_t by)
+{
+    struct vb_cqe *to = entry_at(cq, i + by);
+    uint8_t owner = to->op_own & 1;
+
+    *to = *entry_at(cq, i);
+    to->op_own = (uint8_t)((to->op_own & ~1) | owner);
+}
+
 // Moves the entries of others up over those of the queue pair, newest first.
+void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn)
+{
+    uint64_t end = cq->ci, freed = 0;
+
+    while (end - cq->ci < cq->entries && is_produced(cq, end))
+        end++;
+    for (uint64_t i = end; i-- > cq->ci;) {
+        const struct vb_cqe *from = entry_at(cq, i);
+        if (is_receive(from) && be32toh(from->srqn_uidx) == srqn)
+            freed++;
+        else if (freed > 0)
+            move_up(cq, i, freed);
+    }
+    cq->ci += freed;
+    publish_consumed(cq);
+}
+
 void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn, struct vb_driver_srq *srq)
 {
     uint64_t end = cq->ci, freed = 0;
@@ -70,10 +103,7 @@ void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn, struct vb_driver_
                 give_back(srq, index_of(srq, from));
             freed++;
         } else if (freed > 0) {
-            struct vb_cqe *to = entry_at(cq, i + freed);
-            uint8_t owner = to->op_own & 1;
-            *to = *from;
-            to->op_own = (uint8_t)((to->op_own & ~1) | owner);
+            move_up(cq, i, freed);
         }
     }
     cq->ci += freed;
@@ -196,7 +226,8 @@ static bool take(struct vb_driver_cq *cq, const struct vb_cqe *cqe, vb_driver_fi
     *wc = (struct vb_wc){.qpn = be32toh(cqe->sop_drop_qpn) & 0xffffff,
                          .status = failed ? status_of(cqe->syndrome) : VB_WC_OK,
                          .byte_len = failed ? 0 : be32toh(cqe->byte_cnt)};
-    struct vb_driver_qp *qp = find(ctx, wc->qpn);
+    // Of an XRC receive the queue pair may be gone; it is not asked for.
+    struct vb_driver_qp *qp = srqn && cq->find_srq ? NULL : find(ctx, wc->qpn);
     if (opcode == VB_CQE_REQ || opcode == VB_CQE_REQ_ERR) {
         if (qp)
             take_request(&qp->sq, cqe, wc);

@@ -5,6 +5,7 @@
 #include "port/faulty.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 static enum vb_fault_wr kind_of(uint8_t wqe_opcode, bool receive)
 {
@@ -63,6 +64,11 @@ static int wrap(struct vb_nic *nic, const char *rules, char *error_text)
 
 int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text)
 {
+    if (nic->lanes > 1) {
+        if (error_text)
+            snprintf(error_text, VB_ERROR_TEXT, "faults on purpose need a NIC of one unit");
+        return -EINVAL;
+    }
     vb_host_lock(nic);
     int err =
         nic->faulty ? vb_faulty_set(nic->faulty, rules, error_text) : wrap(nic, rules, error_text);

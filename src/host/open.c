@@ -111,6 +111,12 @@ int vb_host_open_ports(const struct vb_nic_opts *o, struct vb_port **ports, uint
     if (err)
         return err;
     *faulty = NULL;
+    if (count > 1 && vb_faults_rules(faults) > 0) {
+        if (o->error_text)
+            snprintf(o->error_text, VB_ERROR_TEXT, "faults on purpose need a NIC of one unit");
+        vb_faults_free(faults);
+        return -EINVAL;
+    }
     err = count > 1 ? open_several(o, ports, count) : open_named(o, &ports[0]);
     if (!err && vb_faults_rules(faults) > 0) {
         *faulty = vb_host_wrap_port(ports[0], faults);

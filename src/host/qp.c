@@ -92,11 +92,27 @@ static void forget_completions(struct vb_qp *qp)
     vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn, qp->driver.srq);
 }
 
+static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state state)
+{
+    m->state = state;
+    return vb_dev_qp_modify(qp->nic->dev, qp->driver.qpn, m);
+}
+
+// A receive of a shared queue that is in use comes back by being flushed.
+static void give_back_receive(struct vb_qp *qp)
+{
+    if (!qp->driver.srq)
+        return;
+    modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_ERR);
+    vb_lane_run(qp->send_cq->lane);
+}
+
 int vb_qp_destroy(struct vb_qp *qp)
 {
     struct vb_nic *nic = qp->nic;
     vb_host_lock(nic);
     vb_host_drain(nic);
+    give_back_receive(qp);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
     forget_completions(qp);
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
@@ -143,12 +159,6 @@ static struct vb_qpc_mods mods_of(const struct vb_nic *nic, const struct vb_qp_p
     return m;
 }
 
-static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state state)
-{
-    m->state = state;
-    return vb_dev_qp_modify(qp->nic->dev, qp->driver.qpn, m);
-}
-
 // Needs the lock. A refusal on the way goes back to RESET, so that the next attempt can work.
 static int walk_to_rts(struct vb_qp *qp, struct vb_qpc_mods *m)
 {
@@ -166,6 +176,7 @@ static int walk_to_rts(struct vb_qp *qp, struct vb_qpc_mods *m)
 
 static void forget_former_life(struct vb_qp *qp, struct vb_qpc_mods *m)
 {
+    give_back_receive(qp);
     modify(qp, m, VB_QPS_RESET);
     vb_driver_qp_reset(&qp->driver);
     forget_completions(qp);

@@ -200,7 +200,8 @@ static bool fails_on_purpose(struct vb_pu *pu, struct vb_qpc *qp, const struct v
         return false;
     bad.opcode = VB_CQE_REQ_ERR;
     bad.bytes = 0;
-    qp->flushing = true; // it is the one with the reason
+    qp->flushing = true;           // it is the one with the reason
+    qp->req.una_wr = qp->req.head; // those behind it are flushed
     vb_qpc_fail(pu, qp);
     vb_qpc_complete(pu, qp, qp->send_cq, &bad);
     return true;

@@ -318,7 +318,11 @@ int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
     struct vb_cqc *cq = cq_of(dev, cqn);
     if (!cq)
         return -ENOENT;
+    if (cq->crossing)
+        vb_spin_lock(&cq->lock);
     vb_cqc_tell(cq->pu, cq, false);
+    if (cq->crossing)
+        vb_spin_unlock(&cq->lock);
     return 0;
 }
 

@@ -271,7 +271,11 @@ static bool timer_step(struct vb_pu *pu)
     if (timer->of_cq) {
         struct vb_cqc *cq = VB_CONTAINER_OF(timer, struct vb_cqc, timer);
         VB_RECORD(pu, .kind = VB_STEP_TIMER, .cqn = cq->cqn);
+        if (cq->crossing)
+            vb_spin_lock(&cq->lock);
         vb_cqc_tell(pu, cq, true);
+        if (cq->crossing)
+            vb_spin_unlock(&cq->lock);
     } else {
         vb_requester_timer(pu, VB_CONTAINER_OF(timer, struct vb_qpc, req.timer));
     }

@@ -133,9 +133,11 @@ static void replay_single(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_p
     struct vb_responder *r = &qp->resp;
     const struct vb_result *kept = NULL;
 
-    for (uint32_t i = 0; i < VB_RD_ATOMIC_MAX; i++)
-        if (r->result[i].kind != VB_JOB_READ && r->result[i].psn == pkt->psn)
-            kept = &r->result[i];
+    for (uint32_t i = 1; i <= VB_RD_ATOMIC_MAX && !kept; i++) { // the newest first: numbers wrap
+        const struct vb_result *result = &r->result[(r->results - i) % VB_RD_ATOMIC_MAX];
+        if (result->kind != VB_JOB_READ && result->psn == pkt->psn)
+            kept = result;
+    }
     if (!kept || r->job_count == VB_READ_JOBS)
         return;
     for (uint32_t i = 0; i < r->job_count; i++)

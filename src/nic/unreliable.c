@@ -118,8 +118,9 @@ static enum vb_rx_verdict datagram(struct vb_pu *pu, struct vb_qpc *qp, const st
         pu->count.out_of_buffer++;
         return dropped(pu, VB_RX_RNR);
     }
+    // Any stranger may send one: it costs nobody a receive.
     if (recv->room < GRH_BYTES + pkt->payload_len)
-        return receive_fails(pu, qp, VB_SYN_LOCAL_LENGTH);
+        return dropped(pu, VB_RX_REFUSED);
     build_grh(grh, &frame->src, &qp->local, frame->len);
     struct vb_accessor who = vb_place_who(qp);
     if (vb_scatter(pu, who, recv->seg, recv->num_seg, 0, grh, GRH_BYTES) != VB_MEM_OK ||
