@@ -50,12 +50,6 @@ static uint32_t index_of(const struct vb_driver_srq *srq, const struct vb_cqe *c
     return be16toh(cqe->wqe_counter) & (srq->entries - 1);
 }
 
-// A completion of an XRC shared receive queue belongs to that, whoever received it.
-static bool is_of(const struct vb_cqe *cqe, uint32_t qpn, const struct vb_driver_srq *srq)
-{
-    return (be32toh(cqe->sop_drop_qpn) & 0xffffff) == qpn && (!cqe->srqn_uidx || srq);
-}
-
 static bool is_receive(const struct vb_cqe *cqe)
 {
     uint8_t opcode = cqe->op_own >> 4;
@@ -72,8 +66,23 @@ static void move_up(const struct vb_driver_cq *cq, uint64_t i, uint64_t by)
     to->op_own = (uint8_t)((to->op_own & ~1) | owner);
 }
 
-// Moves the entries of others up over those of the queue pair, newest first.
-void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn)
+// Whose completions are dropped: a queue pair's, or all receives of an XRC shared queue.
+struct victim {
+    uint32_t qpn;              // 0: none
+    struct vb_driver_srq *srq; // of the queue pair
+    uint32_t srqn;
+};
+
+// A completion of an XRC queue belongs to that, whoever received it.
+static bool is_of(const struct vb_cqe *cqe, const struct victim *v)
+{
+    if (v->qpn == 0)
+        return is_receive(cqe) && be32toh(cqe->srqn_uidx) == v->srqn;
+    return (be32toh(cqe->sop_drop_qpn) & 0xffffff) == v->qpn && (!cqe->srqn_uidx || v->srq);
+}
+
+// Moves the entries of others up over the victim's, newest first.
+static void clean(struct vb_driver_cq *cq, const struct victim *v)
 {
     uint64_t end = cq->ci, freed = 0;
 
@@ -81,10 +90,14 @@ void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn)
         end++;
     for (uint64_t i = end; i-- > cq->ci;) {
         const struct vb_cqe *from = entry_at(cq, i);
-        if (is_receive(from) && be32toh(from->srqn_uidx) == srqn)
-            freed++;
-        else if (freed > 0)
-            move_up(cq, i, freed);
+        if (!is_of(from, v)) {
+            if (freed > 0)
+                move_up(cq, i, freed);
+            continue;
+        }
+        if (from->srqn_uidx && v->srq)
+            give_back(v->srq, index_of(v->srq, from));
+        freed++;
     }
     cq->ci += freed;
     publish_consumed(cq);
@@ -92,22 +105,12 @@ void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn)
 
 void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn, struct vb_driver_srq *srq)
 {
-    uint64_t end = cq->ci, freed = 0;
+    clean(cq, &(struct victim){.qpn = qpn, .srq = srq});
+}
 
-    while (end - cq->ci < cq->entries && is_produced(cq, end))
-        end++;
-    for (uint64_t i = end; i-- > cq->ci;) {
-        struct vb_cqe *from = entry_at(cq, i);
-        if (is_of(from, qpn, srq)) {
-            if (from->srqn_uidx)
-                give_back(srq, index_of(srq, from));
-            freed++;
-        } else if (freed > 0) {
-            move_up(cq, i, freed);
-        }
-    }
-    cq->ci += freed;
-    publish_consumed(cq);
+void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn)
+{
+    clean(cq, &(struct victim){.srqn = srqn});
 }
 
 int vb_driver_cq_move(const struct vb_driver_cq *from, struct vb_driver_cq *to)

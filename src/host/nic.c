@@ -2,6 +2,7 @@
 // The NIC inside an application: open, run, close.
 #include "host/host.h"
 
+#include "base/bits.h"
 #include "host/open.h"
 #include "port/clock.h"
 
@@ -239,7 +240,7 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
         opts = &defaults;
     say(opts, "out of memory");
     uint32_t units = opts->units ? opts->units : 1;
-    if (units > VB_HOST_LANES || (units & (units - 1))) {
+    if (units > VB_HOST_LANES || !vb_is_pow2(units)) {
         say(opts, "the number of processing units is a power of two up to 16");
         return -EINVAL;
     }

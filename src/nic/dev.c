@@ -2,6 +2,7 @@
 // The device's objects: domains, keys, completion queues, queue pairs and their numbers.
 #include "nic/dev.h"
 
+#include "base/bits.h"
 #include "nic/pu.h"
 
 #include <errno.h>
@@ -88,7 +89,7 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
         return NULL;
     memset(dev, 0, sizeof *dev);
     configure(dev, opts);
-    bool made = dev->pu_count <= VB_PUS_MAX && (dev->pu_count & (dev->pu_count - 1)) == 0 &&
+    bool made = dev->pu_count <= VB_PUS_MAX && vb_is_pow2(dev->pu_count) &&
                 vb_mkey_table_init(&dev->mkeys, secret) == 0;
     for (uint32_t i = 0; made && i < dev->pu_count; i++) {
         dev->pu[i] = pu_create(dev, i);
@@ -252,8 +253,8 @@ static struct vb_cqc *cq_of(struct vb_dev *dev, uint32_t cqn)
 
 int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn)
 {
-    if (!attr->ring || !attr->dbrec || !attr->entries || attr->entries > VB_CQ_ENTRIES_MAX ||
-        (attr->entries & (attr->entries - 1)))
+    if (!attr->ring || !attr->dbrec || attr->entries > VB_CQ_ENTRIES_MAX ||
+        !vb_is_pow2(attr->entries))
         return -EINVAL;
     uint32_t i = 0;
     while (i < dev->cq_room && dev->cqs[i])
@@ -293,7 +294,7 @@ int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entr
     struct vb_cqc *cq = cq_of(dev, cqn);
     if (!cq)
         return -ENOENT;
-    if (!ring || !entries || entries > VB_CQ_ENTRIES_MAX || (entries & (entries - 1)))
+    if (!ring || entries > VB_CQ_ENTRIES_MAX || !vb_is_pow2(entries))
         return -EINVAL;
     vb_pu_publish(cq->pu);
     cq->ring = ring;

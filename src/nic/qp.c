@@ -2,6 +2,8 @@
 // The queue pair's state machine (clause 10.3.1).
 #include "nic/pu.h"
 
+#include "base/bits.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,11 +257,6 @@ int vb_qpc_modify(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     }
 }
 
-static bool is_power_of_two(uint32_t n)
-{
-    return n && (n & (n - 1)) == 0;
-}
-
 static bool is_legal(const struct vb_qpc_attr *a)
 {
     if ((unsigned)a->type >= VB_QPT_COUNT || (a->type == VB_QPT_XRC_TGT) != (a->xrcd != 0))
@@ -290,11 +287,10 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
 {
     if (!is_legal(a))
         return -EINVAL;
-    if (!is_power_of_two(a->sq_blocks) || a->sq_blocks > VB_SQ_BLOCKS_MAX || !a->sq_ring ||
-        !a->dbrec)
+    if (!vb_is_pow2(a->sq_blocks) || a->sq_blocks > VB_SQ_BLOCKS_MAX || !a->sq_ring || !a->dbrec)
         return -EINVAL;
-    if (a->rq_entries && (!is_power_of_two(a->rq_entries) || a->rq_entries > VB_RQ_ENTRIES_MAX ||
-                          !is_power_of_two(a->rq_stride_bytes) || a->rq_stride_bytes < 16 ||
+    if (a->rq_entries && (!vb_is_pow2(a->rq_entries) || a->rq_entries > VB_RQ_ENTRIES_MAX ||
+                          !vb_is_pow2(a->rq_stride_bytes) || a->rq_stride_bytes < 16 ||
                           a->rq_stride_bytes > 16 * VB_MAX_SGE || !a->rq_ring))
         return -EINVAL;
     struct vb_qpc *qp = aligned_alloc(64, (sizeof *qp + 63) & ~(size_t)63);

@@ -73,21 +73,14 @@ static void job_insert(struct vb_responder *r, const struct vb_read_job *job)
         r->job_new++;
 }
 
-// ---- domains
+// ---- XRC
 
-// The domain that a request works in: the queue pair's own, or that of the XRC shared receive queue
-// it names. False: it may not use that one.
-static bool set_domain(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
-                       uint32_t *pd)
+// The shared receive queue that a request names, in whose domain it works. NULL: it may not.
+static struct vb_srqc *named_srq(struct vb_pu *pu, const struct vb_qpc *qp,
+                                 const struct vb_packet *pkt)
 {
-    *pd = qp->pd;
-    if (qp->type != VB_QPT_XRC_TGT)
-        return true;
     struct vb_srqc *srq = vb_dev_srq(pu->dev, pkt->xrc_srqn);
-    if (!srq || srq->xrcd != qp->xrcd)
-        return false;
-    *pd = srq->pd;
-    return true;
+    return srq && srq->xrcd == qp->xrcd ? srq : NULL;
 }
 
 // ---- duplicates (clause 9.7.5.1.5)
@@ -98,11 +91,16 @@ static void replay_read(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_pac
 {
     struct vb_responder *r = &qp->resp;
     uint32_t packets = vb_packets_of(qp, pkt->dma_len);
-    uint32_t end = vb_psn_add(pkt->psn, packets), pd;
+    uint32_t end = vb_psn_add(pkt->psn, packets), pd = qp->pd;
 
-    if (pkt->dma_len > VB_MESSAGE_MAX || vb_psn_diff(end, r->epsn) > 0 ||
-        !set_domain(pu, qp, pkt, &pd))
+    if (pkt->dma_len > VB_MESSAGE_MAX || vb_psn_diff(end, r->epsn) > 0)
         return;
+    if (qp->type == VB_QPT_XRC_TGT) {
+        const struct vb_srqc *srq = named_srq(pu, qp, pkt);
+        if (!srq)
+            return;
+        pd = srq->pd;
+    }
     for (uint32_t i = r->job_count; i-- > 0;) {
         const struct vb_read_job *job = job_at(r, i);
         uint32_t job_end = vb_psn_add(job->psn, vb_packets_of(qp, job->len));
@@ -359,9 +357,11 @@ static enum vb_rx_verdict execute(struct vb_pu *pu, struct vb_qpc *qp, const str
     if (!vb_place_follows(r, pkt->facts))
         return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
     if ((pkt->facts & VB_OP_FIRST) && qp->type == VB_QPT_XRC_TGT) {
-        if (!set_domain(pu, qp, pkt, &r->pd))
+        struct vb_srqc *srq = named_srq(pu, qp, pkt);
+        if (!srq)
             return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-        qp->srq = vb_dev_srq(pu->dev, pkt->xrc_srqn);
+        qp->srq = srq;
+        r->pd = srq->pd;
     }
     if (pkt->facts & VB_OP_SEND)
         return judge(pu, qp, pkt, vb_place_send(pu, qp, pkt));

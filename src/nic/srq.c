@@ -2,6 +2,7 @@
 // A shared receive queue.
 #include "nic/srq.h"
 
+#include "base/bits.h"
 #include "base/bytes.h"
 #include "base/serial.h"
 #include "nic/pu.h"
@@ -9,15 +10,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static bool is_power_of_two(uint32_t n)
-{
-    return n && (n & (n - 1)) == 0;
-}
-
 int vb_srqc_create(const struct vb_srqc_attr *a, struct vb_cqc *cq, struct vb_srqc **out)
 {
-    if (!a->ring || !a->dbrec || !is_power_of_two(a->entries) || a->entries > VB_RQ_ENTRIES_MAX ||
-        !is_power_of_two(a->stride_bytes) || a->stride_bytes < 32 || a->stride_bytes > 512 ||
+    if (!a->ring || !a->dbrec || !vb_is_pow2(a->entries) || a->entries > VB_RQ_ENTRIES_MAX ||
+        !vb_is_pow2(a->stride_bytes) || a->stride_bytes < 32 || a->stride_bytes > 512 ||
         (a->xrcd && !cq))
         return -EINVAL;
     struct vb_srqc *srq = calloc(1, sizeof *srq);

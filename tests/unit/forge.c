@@ -170,6 +170,14 @@ static struct vb_ip address(const struct forge *f, uint8_t last)
     return (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, last}};
 }
 
+struct forge_opts forge_rights(uint32_t qp, uint32_t key)
+{
+    struct forge_opts o = forge_defaults();
+    o.access = qp;
+    o.key_access = VB_LOCAL_WRITE | key;
+    return o;
+}
+
 struct forge *forge_open(const struct forge_opts *opts)
 {
     struct forge *f = calloc(1, sizeof *f);
@@ -242,6 +250,18 @@ void forge_fill(struct forge *f, uint32_t offset, uint32_t len, uint8_t seed)
 {
     for (uint32_t i = 0; i < len; i++)
         f->memory[offset + i] = pattern(seed, i);
+}
+
+uint64_t forge_word(const struct forge *f, uint32_t offset)
+{
+    uint64_t value;
+    memcpy(&value, f->memory + offset, sizeof value);
+    return value;
+}
+
+void forge_set_word(struct forge *f, uint32_t offset, uint64_t value)
+{
+    memcpy(f->memory + offset, &value, sizeof value);
 }
 
 bool forge_filled(const uint8_t *bytes, uint32_t len, uint8_t seed)

@@ -74,6 +74,8 @@ struct forge {
 };
 
 struct forge_opts forge_defaults(void);
+// The defaults with these remote rights of the queue pair and of the memory's key.
+struct forge_opts forge_rights(uint32_t qp, uint32_t key);
 struct forge *forge_open(const struct forge_opts *opts); // NULL: the defaults
 void forge_close(struct forge *f);
 struct vb_qpc_mods forge_mods(const struct forge *f, enum vb_qp_state state);
@@ -82,6 +84,8 @@ enum vb_qp_state forge_state(const struct forge *f);
 const struct vb_counters *forge_counters(const struct forge *f);
 uint64_t forge_addr(const struct forge *f, uint32_t offset); // of a byte of memory
 void forge_fill(struct forge *f, uint32_t offset, uint32_t len, uint8_t seed);
+uint64_t forge_word(const struct forge *f, uint32_t offset);
+void forge_set_word(struct forge *f, uint32_t offset, uint64_t value);
 bool forge_filled(const uint8_t *bytes, uint32_t len, uint8_t seed); // as forge_fill() would
 
 // ---- running

@@ -14,36 +14,11 @@
 
 #include <cmocka.h>
 
-enum {
-    ALL =
-        VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC | VB_FLUSH_GLOBAL | VB_FLUSH_PERSISTENT,
-};
-
-static struct forge_opts rights(uint32_t qp, uint32_t key)
-{
-    struct forge_opts o = forge_defaults();
-    o.access = qp;
-    o.key_access = VB_LOCAL_WRITE | key;
-    return o;
-}
-
 static struct forge *open_at(uint32_t psn)
 {
-    struct forge_opts o = rights(ALL, ALL);
+    struct forge_opts o = forge_rights(VB_ACCESS_REMOTE, VB_ACCESS_REMOTE);
     o.our_psn = o.peer_psn = psn & 0xffffff;
     return forge_open(&o);
-}
-
-static uint64_t word(const struct forge *f, uint32_t offset)
-{
-    uint64_t v;
-    memcpy(&v, f->memory + offset, sizeof v);
-    return v;
-}
-
-static void set_word(struct forge *f, uint32_t offset, uint64_t v)
-{
-    memcpy(f->memory + offset, &v, sizeof v);
 }
 
 // ---- on memory
@@ -144,10 +119,10 @@ static void test_compare_and_swap(void **state)
 {
     (void)state;
     struct forge *f = open_at(0xffffff);
-    set_word(f, 64, 5);
+    forge_set_word(f, 64, 5);
     struct vb_packet p = forge_atomic(f, VB_RC_COMPARE_SWAP, 0xffffff, 64, 9, 5);
     assert_int_equal(forge_give(f, &p), VB_RX_APPLIED);
-    assert_int_equal(word(f, 64), 9);
+    assert_int_equal(forge_word(f, 64), 9);
     assert_int_equal(f->sent_count, 1); // its answer is its acknowledgement
     const struct vb_packet *a = forge_sent(f, 0);
     assert_int_equal(a->opcode, VB_RC_ATOMIC_ACK);
@@ -157,7 +132,7 @@ static void test_compare_and_swap(void **state)
     assert_int_equal(a->syndrome, vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID));
     p = forge_atomic(f, VB_RC_COMPARE_SWAP, 0, 64, 77, 5); // another value is there
     forge_give(f, &p);
-    assert_int_equal(word(f, 64), 9);
+    assert_int_equal(forge_word(f, 64), 9);
     assert_int_equal(forge_sent(f, 1)->atomic_old, 9);
     assert_int_equal(forge_counters(f)->rx_atomic_requests, 2);
     forge_expect_none(f);
@@ -168,10 +143,10 @@ static void test_fetch_and_add(void **state)
 {
     (void)state;
     struct forge *f = open_at(1);
-    set_word(f, 0, UINT64_MAX);
+    forge_set_word(f, 0, UINT64_MAX);
     struct vb_packet p = forge_atomic(f, VB_RC_FETCH_ADD, 1, 0, 2, UINT64_MAX);
     forge_give(f, &p); // what stands in the place of compare does not matter
-    assert_int_equal(word(f, 0), 1);
+    assert_int_equal(forge_word(f, 0), 1);
     assert_true(forge_sent(f, 0)->atomic_old == UINT64_MAX);
     forge_close(f);
 }
@@ -180,20 +155,20 @@ static void test_masked_operations(void **state)
 {
     (void)state;
     struct forge *f = open_at(10);
-    set_word(f, 0, 0x1111222233334444);
+    forge_set_word(f, 0, 0x1111222233334444);
     struct vb_packet p = forge_atomic(f, VB_RC_MASKED_COMPARE_SWAP, 10, 0, UINT64_MAX, 0x4444);
     p.swap_mask = 0xff00;
     p.compare_mask = 0xffff;
     forge_give(f, &p);
-    assert_true(word(f, 0) == 0x111122223333ff44);
+    assert_true(forge_word(f, 0) == 0x111122223333ff44);
     assert_true(forge_sent(f, 0)->atomic_old == 0x1111222233334444);
     p = forge_atomic(f, VB_RC_MASKED_FETCH_ADD, 11, 0, 0x0100, 0x8000); // no carry out of bit 15
     forge_give(f, &p);
-    assert_true(word(f, 0) == 0x1111222233330044);
+    assert_true(forge_word(f, 0) == 0x1111222233330044);
     p = forge_atomic(f, VB_RC_MASKED_FETCH_ADD, 12, 4, 0xefffffff, 0);
     p.atomic_bytes = 4; // four bytes, aligned to four
     forge_give(f, &p);
-    assert_true(word(f, 0) == 0x0111222133330044);
+    assert_true(forge_word(f, 0) == 0x0111222133330044);
     assert_int_equal(forge_sent(f, 2)->atomic_old, 0x11112222);
     forge_close(f);
 }
@@ -203,13 +178,14 @@ static void test_rights_of_queue_pair_and_key_apart(void **state)
     (void)state;
     for (unsigned qp = 0; qp < 2; qp++)
         for (unsigned key = 0; key < 2; key++) {
-            uint32_t none = (uint32_t)ALL & ~(uint32_t)VB_REMOTE_ATOMIC;
-            struct forge_opts o = rights(qp ? ALL : none, key ? ALL : none);
+            uint32_t none = (uint32_t)VB_ACCESS_REMOTE & ~(uint32_t)VB_REMOTE_ATOMIC;
+            struct forge_opts o =
+                forge_rights(qp ? VB_ACCESS_REMOTE : none, key ? VB_ACCESS_REMOTE : none);
             struct forge *f = forge_open(&o);
             struct vb_packet p = forge_atomic(f, VB_RC_FETCH_ADD, 500, 0, 1, 0);
             bool good = qp && key;
             assert_int_equal(forge_give(f, &p), good ? VB_RX_APPLIED : VB_RX_REFUSED);
-            assert_int_equal(word(f, 0), good);
+            assert_int_equal(forge_word(f, 0), good);
             if (good) {
                 forge_expect_no_event(f);
             } else {
@@ -228,7 +204,7 @@ static void test_another_domain(void **state)
     uint32_t pd, key;
     assert_int_equal(vb_dev_pd_create(f->dev, &pd), 0);
     const struct vb_mkey_attr attr = {.pd = pd,
-                                      .access = VB_LOCAL_WRITE | ALL,
+                                      .access = VB_LOCAL_WRITE | VB_ACCESS_REMOTE,
                                       .start = forge_addr(f, 0),
                                       .len = 64,
                                       .base = f->memory};
@@ -237,7 +213,7 @@ static void test_another_domain(void **state)
     p.rkey = key;
     assert_int_equal(forge_give(f, &p), VB_RX_REFUSED);
     forge_expect_nak(f, 0, 500, VB_NAK_REMOTE_ACCESS);
-    assert_int_equal(word(f, 0), 0);
+    assert_int_equal(forge_word(f, 0), 0);
     forge_close(f);
 }
 
@@ -272,7 +248,7 @@ static void test_alignment_and_bounds(void **state)
     p = forge_atomic(f, VB_RC_MASKED_FETCH_ADD, 501, FORGE_MEMORY - 4, 1, 0);
     p.atomic_bytes = 4;
     assert_int_equal(forge_give(f, &p), VB_RX_APPLIED);
-    assert_true(word(f, FORGE_MEMORY - 8) == 0x100000001);
+    assert_true(forge_word(f, FORGE_MEMORY - 8) == 0x100000001);
     forge_close(f);
 }
 
@@ -283,8 +259,10 @@ static void test_misaligned_memory(void **state)
     for (uint32_t shift = 0; shift <= 4; shift += 4) {
         struct forge *f = open_at(500);
         uint32_t key;
-        const struct vb_mkey_attr attr = {
-            .pd = f->pd, .access = VB_LOCAL_WRITE | ALL, .len = 64, .base = f->memory + shift};
+        const struct vb_mkey_attr attr = {.pd = f->pd,
+                                          .access = VB_LOCAL_WRITE | VB_ACCESS_REMOTE,
+                                          .len = 64,
+                                          .base = f->memory + shift};
         assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &key), 0);
         static const enum vb_opcode op[] = {VB_RC_FETCH_ADD, VB_RC_ATOMIC_WRITE};
         for (uint32_t i = 0; i < 2; i++) {
@@ -307,12 +285,12 @@ static void test_region_that_goes_before_the_answer_leaves(void **state)
 {
     (void)state;
     struct forge *f = open_at(500);
-    set_word(f, 0, 41);
+    forge_set_word(f, 0, 41);
     struct vb_packet p = forge_atomic(f, VB_RC_FETCH_ADD, 500, 0, 1, 0);
     forge_queue(f, &p);
     vb_pu_feed(f->pu, f->feed, 1);
     assert_int_equal(vb_pu_step(f->pu, f->now_ns).kind, VB_STEP_FRAME_IN);
-    assert_int_equal(word(f, 0), 42); // when it is applied, not when it is answered
+    assert_int_equal(forge_word(f, 0), 42); // when it is applied, not when it is answered
     assert_int_equal(vb_dev_mkey_destroy(f->dev, f->key), 0);
     vb_pu_poll(f->pu, f->now_ns);
     forge_keep(f);
@@ -342,7 +320,7 @@ static void expect_done_answer(struct forge *f, uint32_t i, uint32_t psn)
 static void test_atomic_write(void **state)
 {
     (void)state;
-    struct forge_opts o = rights(VB_REMOTE_WRITE, VB_REMOTE_WRITE); // the right is WRITE's
+    struct forge_opts o = forge_rights(VB_REMOTE_WRITE, VB_REMOTE_WRITE); // the right is WRITE's
     o.peer_psn = 0xffffff;
     struct forge *f = forge_open(&o);
     struct vb_packet p = atomic_write(f, 0xffffff, FORGE_MEMORY - 8);
@@ -357,8 +335,9 @@ static void test_atomic_write_refused(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 6; i++) {
-        uint32_t none = (uint32_t)ALL & ~(uint32_t)VB_REMOTE_WRITE;
-        struct forge_opts o = rights(i == 4 ? none : ALL, i == 5 ? none : ALL);
+        uint32_t none = (uint32_t)VB_ACCESS_REMOTE & ~(uint32_t)VB_REMOTE_WRITE;
+        struct forge_opts o =
+            forge_rights(i == 4 ? none : VB_ACCESS_REMOTE, i == 5 ? none : VB_ACCESS_REMOTE);
         struct forge *f = forge_open(&o);
         struct vb_packet p = atomic_write(f, 500, 0);
         if (i < 2)
@@ -369,7 +348,7 @@ static void test_atomic_write_refused(void **state)
             p.raddr += FORGE_MEMORY;
         assert_int_equal(forge_give(f, &p), VB_RX_REFUSED);
         forge_expect_nak(f, 0, 500, i < 3 ? VB_NAK_INVALID_REQUEST : VB_NAK_REMOTE_ACCESS);
-        assert_int_equal(word(f, 0), 0);
+        assert_int_equal(forge_word(f, 0), 0);
         forge_close(f);
     }
 }
@@ -432,21 +411,23 @@ static void test_flush_refused(void **state)
         uint32_t len, flip;
         enum vb_nak code;
     } bad[] = {
-        {ALL, ALL, 0, 0, 64, 0, VB_NAK_INVALID_REQUEST},
-        {ALL, ALL, 4, 0, 64, 0, VB_NAK_INVALID_REQUEST},
-        {ALL, ALL, 1, 2, 64, 0, VB_NAK_INVALID_REQUEST},
-        {ALL, ALL, 1, 3, 64, 0, VB_NAK_INVALID_REQUEST},
-        {only_p, ALL, 1, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
-        {only_g, ALL, 2, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
-        {only_g, ALL, 3, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
-        {ALL, only_p, 1, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
-        {ALL, only_g, 3, 1, 64, 0, VB_NAK_REMOTE_ACCESS},
-        {ALL, ALL, 1, 0, FORGE_MEMORY + 1, 0, VB_NAK_REMOTE_ACCESS},
-        {ALL, ALL, 1, 0, 0, 1, VB_NAK_REMOTE_ACCESS}, // the key counts even without a range
-        {ALL, ALL, 1, 1, 64, 0x100, VB_NAK_REMOTE_ACCESS},
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 0, 0, 64, 0, VB_NAK_INVALID_REQUEST},
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 4, 0, 64, 0, VB_NAK_INVALID_REQUEST},
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 1, 2, 64, 0, VB_NAK_INVALID_REQUEST},
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 1, 3, 64, 0, VB_NAK_INVALID_REQUEST},
+        {only_p, VB_ACCESS_REMOTE, 1, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
+        {only_g, VB_ACCESS_REMOTE, 2, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
+        {only_g, VB_ACCESS_REMOTE, 3, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
+        {VB_ACCESS_REMOTE, only_p, 1, 0, 64, 0, VB_NAK_REMOTE_ACCESS},
+        {VB_ACCESS_REMOTE, only_g, 3, 1, 64, 0, VB_NAK_REMOTE_ACCESS},
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 1, 0, FORGE_MEMORY + 1, 0, VB_NAK_REMOTE_ACCESS},
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 1, 0, 0, 1, VB_NAK_REMOTE_ACCESS}, // the key counts
+                                                                                // even without a
+                                                                                // range
+        {VB_ACCESS_REMOTE, VB_ACCESS_REMOTE, 1, 1, 64, 0x100, VB_NAK_REMOTE_ACCESS},
     };
     for (uint32_t i = 0; i < 12; i++) {
-        struct forge_opts o = rights(bad[i].qp, bad[i].key);
+        struct forge_opts o = forge_rights(bad[i].qp, bad[i].key);
         struct forge *f = forge_open(&o);
         struct vb_packet p = flush(f, 500, bad[i].type, bad[i].level);
         p.dma_len = bad[i].len;

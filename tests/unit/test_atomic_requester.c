@@ -59,13 +59,6 @@ static enum vb_rx_verdict answer(struct forge *f, enum vb_wr_opcode opcode, uint
     return done ? done_answer(f, psn) : atomic_answer(f, psn, 5);
 }
 
-static uint64_t word(const struct forge *f, uint32_t offset)
-{
-    uint64_t v;
-    memcpy(&v, f->memory + offset, sizeof v);
-    return v;
-}
-
 static const enum vb_wr_opcode kinds[] = {VB_WR_CAS,         VB_WR_FADD,         VB_WR_MASKED_CAS,
                                           VB_WR_MASKED_FADD, VB_WR_ATOMIC_WRITE, VB_WR_FLUSH};
 enum {
@@ -150,7 +143,7 @@ static void test_the_former_value_is_stored(void **state)
     post(f, 1, VB_WR_CAS, 64, 0);
     forge_run(f);
     assert_int_equal(atomic_answer(f, 0xffffff, 0x1122334455667788), VB_RX_APPLIED);
-    assert_true(word(f, 64) == 0x1122334455667788);
+    assert_true(forge_word(f, 64) == 0x1122334455667788);
     struct vb_wc wc = forge_next_done(f);
     assert_int_equal(wc.opcode, VB_WC_ATOMIC);
     assert_int_equal(wc.byte_len, 8);
@@ -164,7 +157,7 @@ static void test_the_former_value_is_stored(void **state)
     forge_post_send(f, &wr);
     forge_run(f);
     assert_int_equal(atomic_answer(f, 0, 0x99aabbcc), VB_RX_APPLIED);
-    assert_int_equal(word(f, 128), 0x99aabbcc); // four bytes, and no more
+    assert_int_equal(forge_word(f, 128), 0x99aabbcc); // four bytes, and no more
     wc = forge_next_done(f);
     assert_int_equal(wc.byte_len, 4);
     forge_expect_none(f);
@@ -209,7 +202,7 @@ static void test_wrong_answers(void **state)
                 v = forge_response(f, VB_RC_READ_RESP_ONLY, 100, "12345678", 8);
             assert_int_equal(v, VB_RX_FATAL);
             forge_expect_done(f, 1, VB_WC_BAD_RESPONSE);
-            assert_int_equal(word(f, 64), 0);
+            assert_int_equal(forge_word(f, 64), 0);
             assert_int_equal(forge_state(f), VB_QPS_ERR);
             forge_close(f);
         }
@@ -274,21 +267,21 @@ static void test_answer_ahead_of_a_lost_one(void **state)
     forge_run(f);
     forge_forget(f);
     assert_int_equal(atomic_answer(f, 102, 33), VB_RX_GAP);
-    assert_int_equal(word(f, 16), 0);
+    assert_int_equal(forge_word(f, 16), 0);
     assert_int_equal(f->sent_count, 3);
     assert_int_equal(atomic_answer(f, 100, 11), VB_RX_APPLIED);
     assert_int_equal(done_answer(f, 101), VB_RX_APPLIED);
     assert_int_equal(atomic_answer(f, 102, 33), VB_RX_APPLIED);
     for (uint64_t i = 1; i <= 3; i++)
         forge_expect_done(f, i, VB_WC_OK);
-    assert_int_equal(word(f, 0), 11);
-    assert_int_equal(word(f, 16), 33);
+    assert_int_equal(forge_word(f, 0), 11);
+    assert_int_equal(forge_word(f, 16), 33);
     // Repeated answers are old news.
     assert_int_equal(atomic_answer(f, 100, 99), VB_RX_STALE);
     assert_int_equal(done_answer(f, 101), VB_RX_STALE);
     assert_int_equal(atomic_answer(f, 102, 99), VB_RX_STALE);
     assert_int_equal(atomic_answer(f, 103, 99), VB_RX_STALE); // never sent
-    assert_int_equal(word(f, 0), 11);
+    assert_int_equal(forge_word(f, 0), 11);
     forge_close(f);
 }
 

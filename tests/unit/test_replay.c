@@ -13,36 +13,11 @@
 
 #include <cmocka.h>
 
-enum {
-    ALL =
-        VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC | VB_FLUSH_GLOBAL | VB_FLUSH_PERSISTENT,
-};
-
-static struct forge_opts rights(uint32_t qp, uint32_t key)
-{
-    struct forge_opts o = forge_defaults();
-    o.access = qp;
-    o.key_access = VB_LOCAL_WRITE | key;
-    return o;
-}
-
 static struct forge *open_at(uint32_t psn)
 {
-    struct forge_opts o = rights(ALL, ALL);
+    struct forge_opts o = forge_rights(VB_ACCESS_REMOTE, VB_ACCESS_REMOTE);
     o.our_psn = o.peer_psn = psn & 0xffffff;
     return forge_open(&o);
-}
-
-static uint64_t word(const struct forge *f, uint32_t offset)
-{
-    uint64_t v;
-    memcpy(&v, f->memory + offset, sizeof v);
-    return v;
-}
-
-static void set_word(struct forge *f, uint32_t offset, uint64_t v)
-{
-    memcpy(f->memory + offset, &v, sizeof v);
 }
 
 static struct vb_packet atomic_write(const struct forge *f, uint32_t psn, uint32_t offset)
@@ -78,15 +53,15 @@ static void test_duplicates_after_the_answer(void **state)
 {
     (void)state;
     struct forge *f = open_at(0xfffffe);
-    set_word(f, 0, 10);
+    forge_set_word(f, 0, 10);
     struct vb_packet add = forge_atomic(f, VB_RC_FETCH_ADD, 0xfffffe, 0, 1, 0);
     struct vb_packet set = atomic_write(f, 0xffffff, 8);
     struct vb_packet fl = flush(f, 0, 1, 0);
     forge_give(f, &add);
     forge_give(f, &set);
     forge_give(f, &fl);
-    set_word(f, 0, 99);
-    set_word(f, 8, 0);
+    forge_set_word(f, 0, 99);
+    forge_set_word(f, 8, 0);
     assert_int_equal(vb_dev_mkey_destroy(f->dev, f->key), 0);
     for (uint32_t again = 0; again < 3; again++) {
         forge_forget(f);
@@ -100,8 +75,8 @@ static void test_duplicates_after_the_answer(void **state)
         assert_int_equal(forge_sent(f, 1)->psn, 0xfffffe);
         expect_done_answer(f, 2, 0);
     }
-    assert_int_equal(word(f, 0), 99);
-    assert_int_equal(word(f, 8), 0);
+    assert_int_equal(forge_word(f, 0), 99);
+    assert_int_equal(forge_word(f, 8), 0);
     assert_int_equal(forge_counters(f)->rx_atomic_requests, 1);
     forge_close(f);
 }
@@ -119,7 +94,7 @@ static void test_duplicates_before_the_answer(void **state)
     struct vb_packet first = forge_atomic(f, VB_RC_FETCH_ADD, 500, 0, 1, 0);
     forge_queue(f, &first);
     forge_run(f); // all frames are judged before anything is sent
-    assert_int_equal(word(f, 0), 3);
+    assert_int_equal(forge_word(f, 0), 3);
     assert_int_equal(f->sent_count, 3);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(forge_sent(f, i)->psn, 500 + i);
@@ -145,7 +120,7 @@ static void test_duplicates_that_are_forgotten(void **state)
         if (i > 0)
             assert_int_equal(forge_sent(f, i - 1)->atomic_old, i);
     }
-    assert_int_equal(word(f, 0), 17);
+    assert_int_equal(forge_word(f, 0), 17);
     forge_close(f);
 }
 
@@ -160,7 +135,7 @@ static void test_duplicate_of_another_kind(void **state)
     struct vb_packet p = forge_atomic(f, VB_RC_FETCH_ADD, 500, 64, 1, 0);
     assert_int_equal(forge_give(f, &p), VB_RX_DUPLICATE);
     assert_int_equal(f->sent_count, 0);
-    assert_int_equal(word(f, 64), 0);
+    assert_int_equal(forge_word(f, 64), 0);
     forge_close(f);
 }
 
@@ -172,7 +147,7 @@ static void test_more_than_agreed(void **state)
     static const uint8_t limits[] = {0, 1, 2, 16};
     for (uint32_t l = 0; l < 4; l++)
         for (uint32_t over = 0; over < 2; over++) {
-            struct forge_opts o = rights(ALL, ALL);
+            struct forge_opts o = forge_rights(VB_ACCESS_REMOTE, VB_ACCESS_REMOTE);
             o.reads_in = limits[l];
             struct forge *f = forge_open(&o);
             uint32_t count = limits[l] + over;
@@ -196,7 +171,7 @@ static void test_more_than_agreed(void **state)
 static void test_as_many_as_agreed_again_and_again(void **state)
 {
     (void)state;
-    struct forge_opts o = rights(ALL, ALL);
+    struct forge_opts o = forge_rights(VB_ACCESS_REMOTE, VB_ACCESS_REMOTE);
     o.reads_in = 1;
     o.peer_psn = 0xfffff0;
     struct forge *f = forge_open(&o);
@@ -244,7 +219,7 @@ static void test_ahead_is_not_executed(void **state)
     forge_queue(f, &a);
     forge_queue(f, &c);
     forge_run(f);
-    assert_int_equal(word(f, 0), 1);
+    assert_int_equal(forge_word(f, 0), 1);
     assert_int_equal(forge_sent(f, 0)->opcode, VB_RC_ATOMIC_ACK);
     forge_expect_nak(f, 1, 501, VB_NAK_PSN_SEQUENCE);
     forge_close(f);
@@ -274,7 +249,7 @@ static void test_a_flood_of_duplicates(void **state)
         assert_int_equal(forge_sent(f, i)->opcode,
                          i < VB_READ_JOBS - 3 ? VB_RC_READ_RESP_ONLY : VB_RC_ATOMIC_ACK);
     }
-    assert_int_equal(word(f, FORGE_MEMORY - 8), 3);
+    assert_int_equal(forge_word(f, FORGE_MEMORY - 8), 3);
     forge_close(f);
 }
 
@@ -299,7 +274,7 @@ static void test_duplicate_atomic_while_a_read_is_answered(void **state)
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(forge_sent(f, i)->psn, psn[i]);
     assert_int_equal(forge_sent(f, 2)->opcode, VB_RC_READ_RESP_MIDDLE);
-    assert_int_equal(word(f, 0), 1);
+    assert_int_equal(forge_word(f, 0), 1);
     forge_close(f);
 }
 
