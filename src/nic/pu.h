@@ -15,6 +15,7 @@ enum {
     VB_TURN_FRAMES = 64, // a queue pair may send before the next one's turn
     VB_AH_PATHS = 256,   // power of two
     VB_EVENTS = 256,
+    VB_EVENT_RETRY_NS = 10000, // until one that found no room is told
 };
 
 struct vb_pu {

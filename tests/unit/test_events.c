@@ -206,6 +206,31 @@ static void test_an_entry_before_the_request(void **state)
     forge_close(f);
 }
 
+// An event that finds no room waits for it: nobody is left asleep.
+static void test_a_full_queue_of_events_tells_later(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    struct vb_event e;
+    post_receives(f, 2);
+    arm(f, false);
+    while (f->pu->event_count < VB_EVENTS)
+        vb_pu_event(f->pu, VB_EVENT_SQ_DRAINED, 7);
+    receive(f, 500, false);
+    for (uint32_t i = 0; i < VB_EVENTS; i++) {
+        assert_true(vb_pu_take_event(f->pu, &e));
+        assert_int_equal(e.kind, VB_EVENT_SQ_DRAINED);
+    }
+    assert_int_equal(f->pu->count.lost_events, 0);
+    forge_run(f); // not yet: a unit that asks again and again would never rest
+    forge_expect_no_event(f);
+    f->now_ns = vb_pu_deadline(f->pu);
+    forge_run(f);
+    EXPECT_FIRED(f);
+    forge_expect_no_event(f);
+    forge_close(f);
+}
+
 static void test_an_overrun_is_told_once(void **state)
 {
     (void)state;
@@ -571,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_requests_replace_each_other),
         cmocka_unit_test(test_a_long_wait_for_a_solicited_entry),
         cmocka_unit_test(test_an_entry_before_the_request),
+        cmocka_unit_test(test_a_full_queue_of_events_tells_later),
         cmocka_unit_test(test_an_overrun_is_told_once),
         cmocka_unit_test(test_the_first_packet_in_rtr),
         cmocka_unit_test(test_events_of_refused_requests),

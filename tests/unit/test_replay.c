@@ -294,6 +294,22 @@ static void test_results_do_not_survive_reset(void **state)
     forge_close(f);
 }
 
+// After 2^24 packets two kept results can have the same number: the newest one is meant.
+static void test_the_newest_result_of_a_number(void **state)
+{
+    (void)state;
+    struct forge *f = open_at(500);
+    struct vb_responder *r = &f->ctx->resp;
+    r->results = VB_RD_ATOMIC_MAX + 1; // so that the newest lies first in the ring
+    r->result[5] = (struct vb_result){.old = 1, .psn = 499, .kind = VB_JOB_ATOMIC};
+    r->result[0] = (struct vb_result){.old = 2, .psn = 499, .kind = VB_JOB_ATOMIC};
+    struct vb_packet p = forge_packet(f, VB_RC_FETCH_ADD, 499);
+    assert_int_equal(forge_give(f, &p), VB_RX_DUPLICATE);
+    assert_int_equal(f->sent_count, 1);
+    assert_int_equal(forge_sent(f, 0)->atomic_old, 2);
+    forge_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_ahead_is_not_executed),
         cmocka_unit_test(test_a_flood_of_duplicates),
         cmocka_unit_test(test_duplicate_atomic_while_a_read_is_answered),
+        cmocka_unit_test(test_the_newest_result_of_a_number),
         cmocka_unit_test(test_results_do_not_survive_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,7 +246,13 @@ static void test_units_that_may_not_be(void **state)
     assert_int_equal(vb_nic_open(&opts, &nic), -EINVAL);
     assert_non_null(strstr(why, "udp"));
     opts.port = "udp";
+    opts.faults = "drop=1%";
+    assert_int_equal(vb_nic_open(&opts, &nic), -EINVAL);
+    assert_non_null(strstr(why, "one unit"));
+    opts.faults = "off";
     assert_int_equal(vb_nic_open(&opts, &nic), 0);
+    assert_int_equal(vb_nic_set_faults(nic, "drop=1%", why), -EINVAL);
+    assert_non_null(strstr(why, "one unit"));
     assert_int_equal(vb_cq_create(nic, &(struct vb_cq_opts){.entries = 4, .unit = 3}, &cq),
                      -EINVAL);
     // Nobody can join the address afterwards.
