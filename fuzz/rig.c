@@ -272,8 +272,11 @@ static void check_qp(const struct vb_qpc *qp)
     rig_require(vb_psn_diff(r->send_psn, r->una_psn) >= 0);
     rig_require(vb_psn_diff(r->max_psn, r->send_psn) >= 0);
     rig_require(r->cost_sent >= r->cost_acked && r->reads_out <= qp->max_rd_atomic);
-    // What waits for an answer has a timer, so that it cannot wait for ever.
-    rig_require(r->una_psn == r->max_psn || r->timer_kind != VB_REQ_TIMER_NONE);
+    // What waits for an answer has a timer, so that it cannot wait for ever; or for the window that
+    // others have filled, and those have one.
+    rig_require(r->una_psn == r->max_psn || r->timer_kind != VB_REQ_TIMER_NONE ||
+                vb_link_queued(&qp->wait));
+    rig_require((qp->peer->open == 0) == !vb_fifo_empty(&qp->peer->waiting));
     rig_require(r->timer_kind == VB_REQ_TIMER_NONE || r->timer.slot != 0);
 }
 

@@ -102,6 +102,7 @@
     X(ICRC_SOLVED, "icrc", "solved for the identification")                  \
     X(ICRC_BAD, "icrc", "wrong, dropped")                                    \
     X(LIMIT_WINDOW, "limit", "window full")                                  \
+    X(LIMIT_PEER, "limit", "window full of others' packets")                 \
     X(LIMIT_READS, "limit", "READs in flight at their limit")                \
     X(LIMIT_FENCE, "limit", "fence waits for a READ")                        \
     X(LIMIT_DRAINED, "limit", "requests wait for the end of SQD")            \

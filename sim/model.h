@@ -81,6 +81,12 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
 void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
 void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step);
 void vb_model_ask_idle(struct vb_ep *ep);
+// What all queue pairs of the NIC have in flight to this one's peer. The window they share never
+// gets smaller than the least.
+enum {
+    VB_MODEL_WINDOW_MIN = 8 * 1024
+};
+uint64_t vb_model_peer_cost(struct vb_ep *ep);
 // The peer has executed a packet of ours: it must be one that we sent.
 void vb_model_ask_executed(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet);
 // A request may fail for a local reason only if there is one.

@@ -428,11 +428,16 @@ void vb_model_ask_idle(struct vb_ep *ep)
     if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
         return;
     bool drains = ep->state == VB_QPS_SQD;
-    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || a->done == (drains ? a->begun : a->posted),
+    bool wants = a->done < (drains ? a->begun : a->posted);
+    bool waits = wants && vb_model_peer_cost(ep) >= VB_MODEL_WINDOW_MIN;
+    if (waits && !in_flight)
+        vb_cover(cover_of(ep), VB_COVER_LIMIT_PEER);
+    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || waits || !wants,
                    "is idle with requests posted and none in flight");
     VB_MODEL_CHECK(ep, !drains || a->drained || a->done < a->begun,
                    "is idle and drained, and has not said so");
-    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || a->armed, "is idle in flight without a timer");
+    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || a->armed || waits,
+                   "is idle in flight without a timer");
     VB_MODEL_CHECK(ep, vb_pu_deadline(ep->node->pu) <= deadline_of(ep),
                    "is idle, and its timer will fire too late or never");
     if (a->begun < a->fetched && in_flight && (vb_ep_work(ep, a->begun)->flags & VB_WR_FENCE) &&

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-    READ_SEGMENT_BYTES = 64 * 1024
+    READ_SEGMENT_BYTES = 64 * 1024,
+    PACKET_COST = 64, // of the window, beside its payload
 };
 
 static struct vb_coverage *cover_of(struct vb_ep *ep)
@@ -202,25 +203,45 @@ static void judge_single(struct vb_ep *ep, const struct vb_work *work, const str
         judge_payload(ep, work, pkt, 0, f);
 }
 
-static void judge_window(struct vb_ep *ep, uint64_t position)
-{
-    struct vb_asking *a = &ep->ask;
-    uint64_t in_flight = bytes_before(ep, position, a->cursor) - bytes_before(ep, a->done, a->una);
-
-    VB_MODEL_CHECK(ep, in_flight < ep->node->window_bytes,
-                   "sends with %llu bytes in flight, the window is %u",
-                   (unsigned long long)in_flight, ep->node->window_bytes);
-    VB_MODEL_CHECK(ep, a->sent_end - a->una < 1 << 23, "more than half of all PSNs in flight");
-    if (in_flight + ep->link.mtu >= ep->node->window_bytes)
-        vb_cover(cover_of(ep), VB_COVER_LIMIT_WINDOW);
-}
-
 static uint64_t position_of(struct vb_ep *ep, int64_t packet)
 {
     uint64_t i = ep->ask.done;
     while (i < ep->ask.begun && vb_ep_work(ep, i)->first + vb_ep_work(ep, i)->psns <= packet)
         i++;
     return i;
+}
+
+static uint64_t cost_in_flight(struct vb_ep *ep)
+{
+    const struct vb_asking *a = &ep->ask;
+
+    if ((ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD) || a->cursor <= a->una)
+        return 0;
+    uint64_t last = position_of(ep, a->cursor - 1);
+    return bytes_before(ep, last, a->cursor) - bytes_before(ep, a->done, a->una) +
+           (uint64_t)(a->cursor - a->una) * PACKET_COST;
+}
+
+uint64_t vb_model_peer_cost(struct vb_ep *ep)
+{
+    uint64_t cost = 0;
+    for (uint32_t i = 0; i < ep->node->ep_count; i++)
+        if (ep->node->ep[i]->peer->node == ep->peer->node)
+            cost += cost_in_flight(ep->node->ep[i]);
+    return cost;
+}
+
+static void judge_window(struct vb_ep *ep)
+{
+    struct vb_asking *a = &ep->ask;
+    uint64_t cost = vb_model_peer_cost(ep);
+
+    VB_MODEL_CHECK(ep, cost < ep->node->window_bytes,
+                   "sends with %llu bytes in flight to the peer, the window is %u",
+                   (unsigned long long)cost, ep->node->window_bytes);
+    VB_MODEL_CHECK(ep, a->sent_end - a->una < 1 << 23, "more than half of all PSNs in flight");
+    if (cost + ep->link.mtu >= ep->node->window_bytes)
+        vb_cover(cover_of(ep), VB_COVER_LIMIT_WINDOW);
 }
 
 void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
@@ -238,7 +259,7 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     if (ep->node->world->violated)
         return;
     const struct vb_work *work = vb_ep_work(ep, position);
-    judge_window(ep, position);
+    judge_window(ep);
     if (a->cursor < a->sent_end)
         vb_cover(cover_of(ep), VB_COVER_RESEND);
     if (work->opcode == VB_WR_READ)

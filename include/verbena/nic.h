@@ -38,7 +38,8 @@ struct vb_nic_opts {
     const char *port;
     uint32_t units; // processing units, which threads can run at the same time: a power of two
                     // up to 16; 0: one. More than one needs the port udp
-    uint32_t window_bytes;  // unacknowledged bytes per queue pair, 8 KiB to 1 GiB; 0: 256 KiB
+    uint32_t window_bytes;  // unacknowledged bytes to one peer, 8 KiB to 1 GiB; 0: 256 KiB, and up
+                            // to 1 MiB if the socket's buffer is larger than Debian's default
     uint64_t seed;          // of keys and numbers, for tests; 0: drawn from the system
     const char *faults;     // faults on purpose, as docs/faults.md says; NULL: $VERBENA_FAULTS
     bool no_helper;         // only threads that poll run the NIC: no other thread is started

@@ -38,7 +38,8 @@ static enum vb_rx_verdict gap(struct vb_pu *pu, struct vb_qpc *qp)
     if (!qp->req.gap_seen) {
         qp->req.gap_seen = true;
         pu->count.completer_retry_err++;
-        vb_requester_rewind(qp);
+        vb_peer_lost(pu, qp->peer);
+        vb_requester_rewind(pu, qp);
         vb_pu_kick(pu, qp);
     }
     return VB_RX_GAP;
@@ -53,7 +54,8 @@ static enum vb_rx_verdict nak_sequence(struct vb_pu *pu, struct vb_qpc *qp)
         return VB_RX_FATAL;
     }
     qp->req.retries_left--;
-    vb_requester_rewind(qp);
+    vb_peer_lost(pu, qp->peer);
+    vb_requester_rewind(pu, qp);
     vb_pu_kick(pu, qp);
     return VB_RX_RETRY;
 }
@@ -86,7 +88,7 @@ static enum vb_rx_verdict rnr(struct vb_pu *pu, struct vb_qpc *qp, unsigned time
         }
         r->rnr_left--;
     }
-    vb_requester_rewind(qp);
+    vb_requester_rewind(pu, qp);
     r->timer_kind = VB_REQ_TIMER_RNR;
     vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + vb_rnr_timer_ns((uint8_t)timer_code));
     return VB_RX_RETRY;

@@ -10,9 +10,7 @@
 #include <string.h>
 
 enum {
-    WINDOW_DEFAULT = 256 * 1024, // one queue pair's fits Debian's default socket buffer, when
-                                 // merged
-    WINDOW_MIN = 8 * 1024,       // two packets of the largest MTU
+    WINDOW_DEFAULT = 256 * 1024, // fits Debian's default socket buffer, when packets are merged
     WINDOW_MAX = 1 << 30,        // at the smallest MTU, half of the sequence numbers
     FETCH_DEFAULT = 16,
     PDS_MAX = 1 << 16,
@@ -49,6 +47,7 @@ static struct vb_pu *pu_create(struct vb_dev *dev, uint32_t index)
     pu->index = index;
     pu->fetch_depth = dev->fetch_depth;
     vb_fifo_init(&pu->run);
+    vb_peer_init_nobody(&pu->nobody);
     pu->txq.arena = aligned_alloc(4096, VB_TX_BYTES);
     pu->kept = aligned_alloc(4096, (size_t)VB_TX_FRAMES * VB_MTU_MAX);
     bool made = pu->txq.arena && pu->kept;
@@ -70,14 +69,16 @@ static uint32_t within(uint32_t value, uint32_t low, uint32_t high)
 static void configure(struct vb_dev *dev, const struct vb_dev_opts *opts)
 {
     uint32_t window = opts->window_bytes ? opts->window_bytes : WINDOW_DEFAULT;
+    uint32_t limit = opts->window_limit_bytes;
 
+    dev->pu_count = opts->pus ? opts->pus : 1;
     dev->prng.state = opts->seed;
-    dev->window_bytes = within(window, WINDOW_MIN, WINDOW_MAX);
+    dev->window_bytes = within(window / dev->pu_count, VB_PEER_WINDOW_MIN, WINDOW_MAX);
+    dev->window_limit_bytes = within(limit / dev->pu_count, dev->window_bytes, WINDOW_MAX);
     dev->lend_bytes = opts->lend_bytes ? opts->lend_bytes : UINT32_MAX;
     dev->check_zero_length = opts->check_zero_length;
     dev->hold_completions = opts->hold_completions;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
-    dev->pu_count = opts->pus ? opts->pus : 1;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
 }
 

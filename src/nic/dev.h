@@ -75,11 +75,12 @@ struct vb_dev_hooks {
 };
 
 struct vb_dev_opts {
-    uint32_t pus;          // processing units: a power of two up to VB_PUS_MAX; 0: one
-    uint64_t seed;         // of keys and queue pair numbers
-    uint64_t secret;       // more of it: 64 bits can be tried, 128 cannot
-    uint32_t window_bytes; // in flight per queue pair; 0: the default
-    uint32_t fetch_depth;  // send WQEs fetched ahead per queue pair; 0: the default
+    uint32_t pus;                // processing units: a power of two up to VB_PUS_MAX; 0: one
+    uint64_t seed;               // of keys and queue pair numbers
+    uint64_t secret;             // more of it: 64 bits can be tried, 128 cannot
+    uint32_t window_bytes;       // in flight to one peer, of all queue pairs; 0: the default
+    uint32_t window_limit_bytes; // what it may grow to while nothing gets lost
+    uint32_t fetch_depth;        // send WQEs fetched ahead per queue pair; 0: the default
     uint32_t lend_bytes;   // payloads from this length on stay where they are until the port takes
                            // them (see vb_pu_tx_keep); 0: all are copied
     bool hold_completions; // until vb_pu_publish(): after the port has the answers that go with

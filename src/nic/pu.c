@@ -206,6 +206,8 @@ static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
     if (stays)
         vb_fifo_push(&pu->run, &qp->run);
     pu->turn_frames = 0;
+    if (!qp->peer->open)
+        vb_peer_turn_ended(pu, qp);
 }
 
 static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)

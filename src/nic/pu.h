@@ -6,6 +6,7 @@
 #include "base/prng.h"
 #include "nic/dev.h"
 #include "nic/inbox.h"
+#include "nic/peer.h"
 #include "nic/qp.h"
 #include "wire/packet.h"
 
@@ -39,6 +40,9 @@ struct vb_pu {
     struct vb_txq txq;
     struct vb_cqc *unpublished;      // completion queues with entries that wait for vb_pu_publish()
     struct vb_path *ah[VB_AH_PATHS]; // paths of datagrams, by a hash of their addresses
+    struct vb_peer *peers[VB_PEERS], nobody;
+    const struct vb_qpc *served; // waited for its peer's window and has it for this turn
+    bool refused;                // a packet of this turn found that window full
     struct vb_event event[VB_EVENTS];
     uint32_t event_head, event_count;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
@@ -54,7 +58,8 @@ struct vb_pu {
 struct vb_dev {
     struct vb_mkey_table mkeys;
     struct vb_prng prng;
-    uint32_t window_bytes, fetch_depth, lend_bytes;
+    uint32_t window_bytes, window_limit_bytes; // of a peer: at first, and at most
+    uint32_t fetch_depth, lend_bytes;
     uint32_t *pd_users; // by domain - 1: PD_FREE, or the objects that live in it
     uint32_t pd_room;
     struct vb_qpc *qps[VB_DOORBELL_QPS];
@@ -181,14 +186,14 @@ bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp);
 // many.
 uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp);
 // Goes back to the oldest unacknowledged packet.
-void vb_requester_rewind(struct vb_qpc *qp);
+void vb_requester_rewind(struct vb_pu *pu, struct vb_qpc *qp);
 // Moves the acknowledged edge to `psn` (exclusive) within the request at the edge.
 void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn);
 void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp);
 // Fails the oldest unacknowledged request with the syndrome, and with it the queue pair.
 void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome syndrome);
 // Goes on behind the last packet sent, once all requests are flushed.
-void vb_requester_restart(struct vb_qpc *qp);
+void vb_requester_restart(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_requester_reset(struct vb_pu *pu, struct vb_qpc *qp);
 
 // ---- completer.c

@@ -92,6 +92,7 @@ void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)
     qp->req.timer_kind = VB_REQ_TIMER_NONE;
     qp->resp.job_count = qp->resp.job_new = 0;
     qp->resp.answer = VB_ANSWER_NONE;
+    vb_peer_withdraw(pu, qp);
     vb_pu_kick(pu, qp);
 }
 
@@ -172,9 +173,14 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         return -EINVAL;
     if (qp->type != VB_QPT_UD) {
         struct vb_path *path = malloc(sizeof *path);
-        if (!path)
+        struct vb_peer *peer = path ? vb_peer_join(pu, &m->remote) : NULL;
+        if (!peer) {
+            free(path);
             return -ENOMEM;
+        }
+        vb_peer_leave(pu, qp);
         retire_path(pu, qp);
+        qp->peer = peer;
         vb_path_init(path, &m->local, &m->remote, m->src_port);
         qp->path = path;
     }
@@ -215,7 +221,7 @@ static int resume(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state == VB_QPS_SQE && (qp->req.head || qp->sq.fetched != qp->sq.end))
         return -EBUSY; // its completions come first
     if (qp->state == VB_QPS_SQE)
-        vb_requester_restart(qp);
+        vb_requester_restart(pu, qp);
     qp->state = VB_QPS_RTS;
     qp->flushing = false;
     vb_sq_refresh(qp);
@@ -297,6 +303,7 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
     if (!qp)
         return -ENOMEM;
     memset(qp, 0, sizeof *qp);
+    qp->peer = &send_cq->pu->nobody;
     qp->pd = a->pd;
     qp->xrcd = a->xrcd;
     set_service(qp, a->type);

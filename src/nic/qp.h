@@ -142,7 +142,9 @@ struct vb_responder {
 };
 
 struct vb_qpc {
-    struct vb_link run; // in the PU's run list
+    struct vb_link run;  // in the PU's run list
+    struct vb_link wait; // for its peer's window
+    struct vb_peer *peer;
     struct vb_pu *pu;
     uint32_t qpn;
     uint32_t pd;

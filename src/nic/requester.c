@@ -27,9 +27,24 @@ static uint64_t cost_at(const struct vb_qpc *qp, const struct vb_wr *wr, uint32_
     return wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST);
 }
 
-static bool window_is_full(const struct vb_pu *pu, const struct vb_requester *r)
+static bool must_wait(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    return r->cost_sent - r->cost_acked >= pu->dev->window_bytes;
+    const struct vb_peer *peer = qp->peer;
+    return __builtin_expect(peer->in_flight >= peer->open, 0) && vb_peer_must_wait(pu, qp);
+}
+
+static void set_cost_sent(struct vb_qpc *qp, uint64_t cost)
+{
+    qp->peer->in_flight += cost - qp->req.cost_sent;
+    qp->req.cost_sent = cost;
+}
+
+static void set_cost_acked(struct vb_qpc *qp, uint64_t cost)
+{
+    uint64_t acked = cost - qp->req.cost_acked;
+    vb_peer_acked(qp->peer, acked);
+    qp->peer->in_flight -= acked;
+    qp->req.cost_acked = cost;
 }
 
 // Starts the wait for an acknowledgement, unless a timer runs already.
@@ -57,11 +72,11 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
         r->una_wr = r->una_wr->next;
     }
     bool in_flight = r->una_wr != r->unbegun;
-    r->cost_acked = in_flight ? cost_at(qp, r->una_wr, psn) : r->cost_next;
+    set_cost_acked(qp, in_flight ? cost_at(qp, r->una_wr, psn) : r->cost_next);
     if (vb_psn_diff(psn, r->send_psn) > 0) {
         // Answers to packets sent before going back arrived after all: skip what they cover.
         r->send_psn = psn;
-        r->cost_sent = r->cost_acked;
+        set_cost_sent(qp, r->cost_acked);
         r->cursor = in_flight ? r->una_wr : NULL;
     }
     if (progress) {
@@ -75,10 +90,10 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
     }
     if (r->una_psn != r->max_psn)
         arm_ack_timer(pu, qp);
-    vb_pu_kick(pu, qp);
+    vb_pu_kick(pu, qp); // also for those who wait for room: they are woken at the end of its turn
 }
 
-void vb_requester_rewind(struct vb_qpc *qp)
+void vb_requester_rewind(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
@@ -87,7 +102,7 @@ void vb_requester_rewind(struct vb_qpc *qp)
         vb_timer_disarm(&r->timer);
     }
     r->send_psn = r->una_psn;
-    r->cost_sent = r->cost_acked;
+    vb_peer_withdraw(pu, qp);
     r->reads_out = 0;
     r->cursor = r->una_wr != r->unbegun ? r->una_wr : NULL;
 }
@@ -123,7 +138,8 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
         }
         r->retries_left--;
         r->gap_seen = false;
-        vb_requester_rewind(qp);
+        vb_peer_lost(pu, qp->peer);
+        vb_requester_rewind(pu, qp);
     }
     vb_pu_kick(pu, qp);
 }
@@ -253,7 +269,7 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
         wr->syndrome = (uint8_t)judge(qp, wr);
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
-    if (((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0) || window_is_full(pu, r))
+    if ((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0)
         return false;
     if (wr->opcode == VB_WQE_UMR) {
         if (r->una_wr != wr)
@@ -285,13 +301,13 @@ static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psns)
     if (vb_psn_diff(r->send_psn, r->max_psn) > 0)
         r->max_psn = r->send_psn;
     if (packets >= wr->psns) {
-        r->cost_sent = wr->cost_base + wr->length + (uint64_t)wr->psns * PACKET_COST;
+        set_cost_sent(qp, wr->cost_base + wr->length + (uint64_t)wr->psns * PACKET_COST);
         do
             wr = wr->next; // requests without packets have nothing to repeat
         while (wr != r->unbegun && wr->psns == 0);
         r->cursor = wr != r->unbegun ? wr : NULL;
     } else {
-        r->cost_sent = wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST);
+        set_cost_sent(qp, wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST));
     }
     if (vb_qpc_is_reliable(qp))
         arm_ack_timer(pu, qp);
@@ -404,9 +420,9 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     uint8_t opcode = vb_opcode_for(qp->transport, request_opcode(wr->opcode, index == 0, last));
     const struct vb_opcode_info *info = &vb_opcode_table[opcode];
     bool solicited = (wr->fm_ce_se & VB_WQE_SOLICITED) && last && wr->opcode != VB_WQE_WRITE;
-    uint64_t in_flight = qp->req.cost_sent - qp->req.cost_acked + len + PACKET_COST;
+    uint64_t in_flight = qp->peer->in_flight + len + PACKET_COST;
     bool ack = vb_qpc_is_reliable(qp) &&
-               (last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= pu->dev->window_bytes);
+               (last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= qp->peer->open);
     uint8_t *at = vb_pu_tx_at(pu);
     const uint8_t *lent;
 
@@ -529,7 +545,7 @@ static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
 
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
-    if (window_is_full(pu, &qp->req))
+    if (must_wait(pu, qp))
         return false;
     if (!vb_pu_tx_room(pu)) {
         pu->tx_full = true;
@@ -597,10 +613,11 @@ uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp)
     return steps;
 }
 
-void vb_requester_restart(struct vb_qpc *qp)
+void vb_requester_restart(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
+    vb_peer_withdraw(pu, qp);
     r->head = r->tail = r->una_wr = r->cursor = r->unbegun = NULL;
     r->fetched_ahead = r->reads_open = r->reads_out = 0;
     r->una_psn = r->send_psn = r->next_psn = r->max_psn;
@@ -616,6 +633,7 @@ void vb_requester_reset(struct vb_pu *pu, struct vb_qpc *qp)
         vb_wr_put(&pu->pool, wr);
     }
     vb_timer_remove(&pu->timers, &r->timer);
+    vb_peer_leave(pu, qp);
     memset(r, 0, sizeof *r);
     r->timer.deadline_ns = VB_TIMER_NEVER;
 }

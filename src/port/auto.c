@@ -185,7 +185,8 @@ int vb_auto_open(const struct vb_auto_opts *opts, struct vb_port **port)
     a->port = (struct vb_port){.ops = &auto_ops,
                                .local = opts->udp->local,
                                .src_port = opts->udp->src_port,
-                               .unsealed = true};
+                               .unsealed = true,
+                               .buffer_bytes = opts->udp->buffer_bytes};
     a->shm = opts->shm;
     a->udp = opts->udp;
     a->watched[0] = a->watched[1] = -1;

@@ -368,6 +368,7 @@ struct vb_port *vb_faulty_wrap(struct vb_port *inner, struct vb_faults *faults,
     y->port.src_port = inner->src_port;
     y->port.trace = inner->trace;
     y->port.unsealed = inner->unsealed;
+    y->port.buffer_bytes = inner->buffer_bytes;
     publish_stats(y);
     return &y->port;
 }

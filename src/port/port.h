@@ -50,6 +50,7 @@ struct vb_port {
     struct vb_port_stats stats;
     struct vb_trace *trace; // told of every frame that passes; NULL: none
     bool unsealed;          // frames may pass without an ICRC
+    uint32_t buffer_bytes;  // that the system keeps for the port while nobody receives; 0: unknown
 };
 
 #endif

@@ -22,6 +22,14 @@ static void set_buffer(int fd, int forced, int allowed)
         (void)setsockopt(fd, SOL_SOCKET, allowed, &bytes, sizeof bytes); // capped by the system
 }
 
+static uint32_t buffer_of(int fd)
+{
+    int bytes = 0;
+    socklen_t len = sizeof bytes;
+    return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len) == 0 && bytes > 0 ? (uint32_t)bytes
+                                                                                 : 0;
+}
+
 static int set_option(const struct vb_udp_opts *opts, int fd, int level, int option, int value,
                       const char *name)
 {
@@ -142,6 +150,7 @@ static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port *
     u->port.ops = &udp_ops;
     u->port.local = vb_udp_address_ip(&at);
     u->port.src_port = VB_ROCE_UDP_PORT;
+    u->port.buffer_bytes = buffer_of(u->fd);
     *port = &u->port;
     return 0;
 }
