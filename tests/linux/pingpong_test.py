@@ -15,7 +15,7 @@ import sys
 import time
 
 import outcome
-from guest import GUEST_IP, HOST_IP, Guest
+from guest import GUEST_IP, HOST_IP, HOST_IP6, Guest
 
 SIZES = (1, 64, 1000, 1024, 4096, 5000, 65536)
 MTUS = (1024, 4096)
@@ -27,7 +27,9 @@ FAILURES_MAX = 5
 LOSS_PERCENT = 1
 # Each is (size, MTU, iterations, iterations to run while packets are being lost).
 LOSSY = ((64, 1024, 2000, 500), (5000, 1024, 2000, 500), (65536, 4096, 1000, 500))
-TABLE = "{:<7} {:>6} {:>5} {:>5} {:>6} {:>8} {:>8}  {}"
+SIZES_IPV6 = (1, 64, 5000, 65536)
+GID_INDEX = {4: 1, 6: 2}  # of the guest's addresses
+TABLE = "{:<7} {:<4} {:>6} {:>5} {:>5} {:>6} {:>8} {:>8}  {}"
 
 
 @dataclasses.dataclass
@@ -38,6 +40,7 @@ class Case:
     mtu: int
     iterations: int
     lossy_iterations: int = 0
+    ip: int = 4
     usec_per_iteration: str = "-"
     packets_lost: int = 0
 
@@ -45,7 +48,8 @@ class Case:
         return LOSS_PERCENT if self.lossy_iterations else 0
 
     def name(self):
-        return f"{self.role} size {self.size} mtu {self.mtu} loss {self.loss_percent()}"
+        return (f"{self.role} ipv{self.ip} size {self.size} mtu {self.mtu}"
+                f" loss {self.loss_percent()}")
 
 
 def cases():
@@ -53,6 +57,9 @@ def cases():
               for mtu in MTUS for size in SIZES for role in ("server", "client")]
     matrix += [Case(role, 64, 4096, ITERATIONS_LONG) for role in ("server", "client")]
     matrix += [Case(role, *lossy) for lossy in LOSSY for role in ("server", "client")]
+    matrix += [Case(role, size, mtu, ITERATIONS, ip=6)
+               for mtu in MTUS for size in SIZES_IPV6 for role in ("server", "client")]
+    matrix += [Case(role, *LOSSY[1], ip=6) for role in ("server", "client")]
     return matrix
 
 
@@ -67,10 +74,11 @@ class Run:
         self.theirs = None
         self.our_command = [
             tool, "--local", HOST_IP, "--tcp-port", port, "--size", case.size, "--iters",
-            case.iterations, "--mtu", case.mtu, "--check", "--seconds-limit", CASE_LIMIT_S]
+            case.iterations, "--mtu", case.mtu, "--check", "--seconds-limit", CASE_LIMIT_S,
+            "--nic", HOST_IP if case.ip == 4 else HOST_IP6]
         self.their_command = (
-            f"ibv_rc_pingpong -d rxe0 -g 1 -c -p {port} -s {case.size} -n {case.iterations}"
-            f" -m {case.mtu}")
+            f"ibv_rc_pingpong -d rxe0 -g {GID_INDEX[case.ip]} -c -p {port} -s {case.size}"
+            f" -n {case.iterations} -m {case.mtu}")
 
     def __enter__(self):
         return self
@@ -159,13 +167,13 @@ def run_case(guest, tool, case, port):
 
 
 def run_all(guest, tool, chosen):
-    print(TABLE.format("role", "size", "mtu", "loss", "lost", "iters", "us/iter", "result"))
+    print(TABLE.format("role", "ip", "size", "mtu", "loss", "lost", "iters", "us/iter", "result"))
     failed = 0
     for index, case in enumerate(chosen):
         problem = run_case(guest, tool, case, FIRST_TCP_PORT + index)
         failed += problem is not None
         print(TABLE.format(
-            case.role, case.size, case.mtu, f"{case.loss_percent()} %", case.packets_lost,
+            case.role, f"v{case.ip}", case.size, case.mtu, f"{case.loss_percent()} %", case.packets_lost,
             case.iterations, case.usec_per_iteration, problem or "ok"), flush=True)
         if failed == FAILURES_MAX:
             break

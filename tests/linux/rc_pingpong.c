@@ -24,7 +24,8 @@ enum {
 };
 
 struct options {
-    const char *local, *peer;
+    const char *local, *peer; // of the handshake
+    const char *nic;          // the NIC's address; NULL: the same
     unsigned tcp_port, size, iters, mtu, rx_depth, seconds_limit;
     unsigned drop_ppm;
     bool check;
@@ -260,8 +261,9 @@ static void open_all(struct pingpong *p)
     char why[VB_ERROR_TEXT] = "";
     char rules[64];
     snprintf(rules, sizeof rules, "drop=%uppm;seed=7", p->o.drop_ppm);
-    struct vb_nic_opts opts = {
-        .address = p->o.local, .error_text = why, .faults = p->o.drop_ppm ? rules : "off"};
+    struct vb_nic_opts opts = {.address = p->o.nic ? p->o.nic : p->o.local,
+                               .error_text = why,
+                               .faults = p->o.drop_ppm ? rules : "off"};
     size_t room = p->o.size ? p->o.size : 1;
     struct vb_pd *pd;
 
@@ -298,11 +300,17 @@ static unsigned number(const char *name, const char *text)
 static struct options parse(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"local", 1, 0, 'l'},         {"tcp-port", 1, 0, 'p'},
-        {"size", 1, 0, 's'},          {"iters", 1, 0, 'n'},
-        {"mtu", 1, 0, 'm'},           {"rx-depth", 1, 0, 'r'},
-        {"check", 0, 0, 'c'},         {"drop-ppm", 1, 0, 'd'},
-        {"seconds-limit", 1, 0, 't'}, {0},
+        {"local", 1, 0, 'l'},
+        {"tcp-port", 1, 0, 'p'},
+        {"size", 1, 0, 's'},
+        {"iters", 1, 0, 'n'},
+        {"mtu", 1, 0, 'm'},
+        {"rx-depth", 1, 0, 'r'},
+        {"check", 0, 0, 'c'},
+        {"drop-ppm", 1, 0, 'd'},
+        {"seconds-limit", 1, 0, 't'},
+        {"nic", 1, 0, 'a'},
+        {0},
     };
     struct options o = {.local = "127.0.0.1",
                         .tcp_port = 18515,
@@ -324,9 +332,11 @@ static struct options parse(int argc, char **argv)
         case 't': o.seconds_limit = number("seconds-limit", optarg); break;
         case 'd': o.drop_ppm = number("drop-ppm", optarg); break;
         case 'c': o.check = true; break;
+        case 'a': o.nic = optarg; break;
         default:
-            fprintf(stderr, "usage: rc_pingpong --local IP [--size N] [--iters N] [--mtu N] "
-                            "[--check] [PEER]\n");
+            fprintf(stderr,
+                    "usage: rc_pingpong --local IP [--nic IP] [--size N] [--iters N] [--mtu N] "
+                    "[--check] [PEER]\n");
             exit(2);
         }
     }
