@@ -9,6 +9,7 @@
 #include "base/fifo.h"
 #include "host/driver.h"
 #include "nic/dev.h"
+#include "port/clock.h"
 #include "port/port.h"
 #include "verbena/nic.h"
 
@@ -30,6 +31,7 @@ struct vb_lane {
     atomic_uint_fast64_t entries; // how often it was run, for the helper to see; long runs weigh
                                   // more
     uint64_t weight, bytes;       // of the last run, and moved until then
+    struct vb_recent recent;      // the time
     uint64_t asleep_until_ns;     // its next timer when the helper went to sleep
     struct vb_rx_frame frames[VB_PORT_RX_BATCH];
 };

@@ -62,7 +62,7 @@ static uint32_t work(struct vb_lane *lane, uint64_t now)
 // What was just posted leaves first: looking at an empty socket takes as long as sending.
 uint32_t vb_lane_run(struct vb_lane *lane)
 {
-    uint64_t now = vb_clock_ns();
+    uint64_t now = vb_clock_recent_ns(&lane->recent);
     uint32_t steps = work(lane, now);
     uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
 
