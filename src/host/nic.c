@@ -168,12 +168,25 @@ static void choose_window(struct vb_dev_opts *dev, uint32_t asked, uint32_t buff
     dev->window_limit_bytes = room < WINDOW_LIMIT_BYTES ? room : WINDOW_LIMIT_BYTES;
 }
 
+static bool decide_guard(const struct vb_nic_opts *opts, bool *guarded)
+{
+    const char *value = getenv("VERBENA_GUARD");
+
+    *guarded = opts->guarded || (value && strcmp(value, "1") == 0);
+    if (!value || !*value || strcmp(value, "1") == 0 || strcmp(value, "0") == 0)
+        return true;
+    if (opts->error_text)
+        snprintf(opts->error_text, VB_ERROR_TEXT, "VERBENA_GUARD is '%.40s'; give 1 or 0", value);
+    return false;
+}
+
 static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
 {
     uint64_t secret[2];
-    const char *guard = getenv("VERBENA_GUARD");
-    bool guarded = opts->guarded || (guard && *guard && strcmp(guard, "0") != 0);
+    bool guarded;
 
+    if (!decide_guard(opts, &guarded))
+        return -EINVAL;
     draw(secret, opts->seed);
     struct vb_dev_opts dev = {.seed = secret[0],
                               .secret = secret[1],
@@ -265,9 +278,8 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
         return -ENOMEM;
     int err = open_ports(nic, opts);
     if (!err) {
+        say(opts, "out of memory");
         err = open_device(nic, opts);
-        if (err)
-            say(opts, "out of memory");
     }
     if (!err && !opts->no_helper) {
         err = vb_helper_start(nic);
