@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device with two queue pairs for fuzzers.
+// A whole device for fuzzers: its objects come and go.
 #include "rig.h"
-
-#include "base/serial.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    STEPS_MAX = 200000 // of one poll: it must end, whatever was posted or received
+enum { // bits of the first byte of the input
+    SETUP_UNOBSERVED = 1 << 0,
+    SETUP_UNITS = 1 << 1,
+    SETUP_PORT = 1 << 2,  // lent payloads, held completions
+    SETUP_SMALL = 1 << 3, // completion queues that overrun
+    SETUP_FAULTS = 1 << 4,
+    SETUP_IPV6 = 1 << 5,
+    SETUP_NARROW = 1 << 6, // transmit queues that are soon full
+};
+
+enum { // bits of the layout; the lowest three choose the MTU
+    LAYOUT_UC_SHARED = 1 << 4,
+    LAYOUT_UD_SHARED = 1 << 5,
+    LAYOUT_RECV_APART = 1 << 6,
 };
 
 void rig_require(bool holds)
@@ -44,73 +54,114 @@ uint32_t rig_u32(struct rig *r)
     return high << 16 | rig_u16(r);
 }
 
-uint64_t rig_addr(struct rig *r, uint32_t *key)
+uint64_t rig_u64(struct rig *r)
 {
-    uint8_t choice = rig_u8(r);
-    const struct rig_region *g = &r->region[choice % RIG_REGIONS];
-    *key = choice & 0x80 ? rig_u32(r) : g->key;
-    return (uintptr_t)g->base + rig_u16(r) % (RIG_REGION_BYTES + 64) - (choice & 0x40 ? 64 : 0);
+    uint64_t high = rig_u32(r);
+    return high << 32 | rig_u32(r);
 }
 
-// ---- memory
+// ---- faults on purpose
 
-void rig_register(struct rig *r, uint32_t region)
+static bool is_there(void *ctx, uint32_t key, const void *at, uint64_t len, bool write)
 {
-    static const uint32_t rights[RIG_REGIONS] = {VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ,
-                                                 VB_REMOTE_READ, VB_LOCAL_WRITE};
-    struct rig_region *g = &r->region[region];
-    if (g->base)
-        return;
-    g->base = calloc(1, RIG_REGION_BYTES);
-    rig_require(g->base != NULL);
-    const struct vb_mkey_attr attr = {.pd = r->pd,
-                                      .access = rights[region],
-                                      .start = (uintptr_t)g->base,
-                                      .len = RIG_REGION_BYTES,
-                                      .base = g->base};
-    rig_require(vb_dev_mkey_create(r->dev, &attr, &g->key) == 0);
-}
-
-// The memory goes with the key: whatever touches it afterwards is caught.
-void rig_unregister(struct rig *r, uint32_t region)
-{
-    struct rig_region *g = &r->region[region];
-    if (!g->base)
-        return;
-    rig_require(vb_dev_mkey_destroy(r->dev, g->key) == 0);
-    free(g->base);
-    g->base = NULL;
-}
-
-static bool is_registered(const struct rig *r, const uint8_t *at, uint32_t len)
-{
+    const struct rig *r = ctx;
+    (void)key;
+    (void)write;
     for (uint32_t i = 0; i < RIG_REGIONS; i++) {
-        const uint8_t *base = r->region[i].base;
-        if (base && at >= base && at + len <= base + RIG_REGION_BYTES)
-            return true;
+        const uint8_t *base = r->region[i].base, *first = at;
+        if (base && first >= base && first < base + RIG_REGION_BYTES)
+            return !r->region[i].gone;
     }
-    return false;
+    rig_require(len == 0); // nothing else is asked for
+    return true;
 }
 
-static void observe(void *ctx, const struct vb_step *step)
+static uint8_t spoil(void *ctx, uint32_t qpn, uint8_t wqe_opcode, bool receive)
 {
     struct rig *r = ctx;
-    rig_require(step->kind <= VB_STEP_TIMER);
-    for (uint32_t i = 0; i < step->touches; i++)
-        rig_require(is_registered(r, step->touch[i].addr, step->touch[i].len));
-    r->steps++;
+    uint8_t syndrome = r->spoil;
+    (void)qpn;
+    (void)wqe_opcode;
+    (void)receive;
+    r->spoil = VB_SYN_OK;
+    return syndrome;
 }
 
-// ---- the device
-
-static void create_qp(struct rig *r, struct rig_qp *q)
+static bool fail_request(void *ctx, uint32_t qpn)
 {
-    static const struct vb_qp_opts opts = {
-        .send_depth = 16, .recv_depth = 8, .send_sge = 4, .recv_sge = 4, .inline_bytes = 120};
+    struct rig *r = ctx;
+    bool fails = r->fail_next;
+    (void)qpn;
+    r->fail_next = false;
+    return fails;
+}
+
+// ---- queues
+
+static void create_cq(struct rig *r, struct rig_cq *c, uint32_t unit)
+{
+    rig_require(vb_driver_cq_init(&c->driver, r->cq_entries, 0xfffffe) == 0);
+    c->driver.find_srq = rig_find_srq;
+    const struct vb_cqc_attr attr = {.pu = unit,
+                                     .ring = c->driver.ring,
+                                     .entries = c->driver.entries,
+                                     .dbrec = c->driver.dbrec,
+                                     .start = 0xfffffe};
+    rig_require(vb_dev_cq_create(r->dev, &attr, &c->cqn) == 0);
+    c->ctx = r->dev->cqs[c->cqn - 1];
+}
+
+void rig_create_srq(struct rig *r, struct rig_srq *s)
+{
+    bool xrc = s == &r->srq[1];
+    memset(s, 0, sizeof *s);
+    rig_require(vb_driver_srq_init(&s->driver, 12, xrc ? 4 : VB_MAX_SGE) == 0);
+    const struct vb_srqc_attr attr = {.pd = r->pd[xrc],
+                                      .ring = s->driver.ring,
+                                      .entries = s->driver.entries,
+                                      .stride_bytes = s->driver.stride,
+                                      .dbrec = s->driver.dbrec,
+                                      .xrcd = xrc ? RIG_XRCD : 0,
+                                      .cqn = xrc ? r->cq[2].cqn : 0};
+    rig_require(vb_dev_srq_create(r->dev, &attr, &s->srqn) == 0);
+    s->ctx = vb_dev_srq(r->dev, s->srqn);
+}
+
+static bool takes_from_srq(const struct rig *r, const struct rig_qp *q)
+{
+    switch ((int)(q - r->qp)) {
+    case RIG_RC_SHARED: return true;
+    case RIG_UC: return r->layout & LAYOUT_UC_SHARED;
+    case RIG_UD: return r->layout & LAYOUT_UD_SHARED;
+    default: return false;
+    }
+}
+
+void rig_create_qp(struct rig *r, struct rig_qp *q)
+{
+    static const enum vb_qp_type type[RIG_QPS] = {VB_QPT_RC, VB_QPT_RC,      VB_QPT_UC,
+                                                  VB_QPT_UD, VB_QPT_XRC_INI, VB_QPT_XRC_TGT};
+    uint32_t at = (uint32_t)(q - r->qp);
+    memset(q, 0, sizeof *q);
+    q->type = type[at];
+    q->srq = takes_from_srq(r, q) ? &r->srq[0] : NULL;
+    q->send_cq = &r->cq[at % 2];
+    q->recv_cq = r->layout & LAYOUT_RECV_APART ? &r->cq[2] : q->send_cq;
+    bool receives = !q->srq && q->type < VB_QPT_XRC_INI;
+    const struct vb_qp_opts opts = {.service = (enum vb_service)q->type,
+                                    .send_depth = 8,
+                                    .recv_depth = receives ? 8 : 0,
+                                    .send_sge = VB_MAX_SGE,
+                                    .recv_sge = 4,
+                                    .inline_bytes = 200};
     rig_require(vb_driver_qp_init(&q->driver, &opts, 0xfff8, 0xfffc) == 0);
-    const struct vb_qpc_attr attr = {.pd = r->pd,
-                                     .send_cqn = r->cqn,
-                                     .recv_cqn = r->cqn,
+    q->driver.srq = q->srq ? &q->srq->driver : NULL;
+    const struct vb_qpc_attr attr = {.pd = r->pd[0],
+                                     .type = q->type,
+                                     .srqn = q->srq ? q->srq->srqn : 0,
+                                     .xrcd = q->type == VB_QPT_XRC_TGT ? RIG_XRCD : 0,
+                                     .send_cqn = q->send_cq->cqn,
+                                     .recv_cqn = q->recv_cq->cqn,
                                      .sq_ring = q->driver.sq.ring,
                                      .sq_blocks = q->driver.sq.blocks,
                                      .rq_ring = q->driver.rq.ring,
@@ -121,244 +172,125 @@ static void create_qp(struct rig *r, struct rig_qp *q)
                                      .rq_start = 0xfffc,
                                      .no_wqe_checks = !r->wqe_checks};
     rig_require(vb_dev_qp_create(r->dev, &attr, &q->driver.qpn) == 0);
-    q->driver.doorbells = vb_dev_doorbells(r->dev);
     q->ctx = vb_dev_qp(r->dev, q->driver.qpn);
+    q->driver.doorbells = vb_pu_doorbells(q->ctx->pu);
 }
 
-// One device serves all inputs, because making one takes longer than most inputs do. It draws the
-// same numbers and keys for each, so that a finding replays alone.
-static struct vb_dev *take_device(void)
+void rig_destroy_qp(struct rig *r, struct rig_qp *q)
 {
-    static struct vb_dev *dev;
-    if (!dev)
-        dev = vb_dev_create(&(struct vb_dev_opts){.window_bytes = 16384});
-    rig_require(dev != NULL && dev->qp_count == 0 && dev->mkeys.count == 0);
+    rig_require(vb_dev_qp_destroy(r->dev, q->driver.qpn) == 0);
+    vb_driver_qp_fini(&q->driver);
+}
+
+// ---- the device
+
+// Whatever an earlier input may have left that a later one could notice.
+static void forget(struct vb_dev *dev)
+{
     dev->prng.state = 1;
+    dev->mkeys.drawn = 0;
     dev->qp_hint = 100;
-    memset(&dev->qp_generation[100], 0, RIG_QPS * sizeof dev->qp_generation[0]);
-    return dev;
+    memset(dev->qp_generation, 0, sizeof dev->qp_generation);
+    for (uint32_t i = 0; i < dev->pu_count; i++) {
+        struct vb_pu *pu = dev->pu[i];
+        rig_require(pu->txq.count == 0 && pu->event_count == 0 && !vb_pu_has_mail(pu));
+        vb_ah_fini(pu);
+        memset(pu->ah, 0, sizeof pu->ah);
+        memset(&pu->bells, 0, sizeof pu->bells);
+        pu->now_ns = 0;
+    }
+}
+
+// A few devices serve all inputs, because making one takes longer than most inputs do. They draw
+// the same numbers and keys for each, so that a finding replays alone.
+static struct vb_dev *take_device(bool two_units, bool like_port)
+{
+    static struct vb_dev *all[2][2];
+    struct vb_dev **dev = &all[two_units][like_port];
+    if (!*dev)
+        *dev = vb_dev_create(&(struct vb_dev_opts){.pus = two_units ? 2 : 1,
+                                                   .window_bytes = 16384,
+                                                   .lend_bytes = like_port ? 256 : 0,
+                                                   .hold_completions = like_port,
+                                                   .check_zero_length = like_port});
+    rig_require(*dev != NULL && (*dev)->qp_count == 0 && (*dev)->mkeys.count == 0);
+    forget(*dev);
+    return *dev;
+}
+
+static void set_up(struct rig *r, uint8_t flags)
+{
+    r->observed = !(flags & SETUP_UNOBSERVED);
+    r->units = flags & SETUP_UNITS ? 2 : 1;
+    r->narrow = flags & SETUP_NARROW;
+    r->cq_entries = flags & SETUP_SMALL ? RIG_CQ_SMALL : RIG_CQ_ENTRIES;
+    r->now_ns = 1000;
+    r->local = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 1}};
+    r->remote = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 2}};
+    if (flags & SETUP_IPV6)
+        r->local.b[0] = r->remote.b[0] = 0xfd;
+    r->dev = take_device(flags & SETUP_UNITS, flags & SETUP_PORT);
+    r->guard = (struct vb_mem_guard){r, is_there};
+    r->hooks = (struct vb_dev_hooks){r, spoil, fail_request};
+    r->dev->mkeys.guard = flags & SETUP_FAULTS ? &r->guard : NULL;
+    vb_dev_hook(r->dev, flags & SETUP_FAULTS ? &r->hooks : NULL);
+    for (uint32_t i = 0; i < r->units; i++) {
+        vb_pu_observe(vb_dev_pu_at(r->dev, i), r->observed ? rig_observe : NULL, r);
+        r->before[i] = *vb_pu_counters(vb_dev_pu_at(r->dev, i));
+    }
 }
 
 void rig_open(struct rig *r, const struct rig_opts *opts, const uint8_t *data, size_t size)
 {
     memset(r, 0, sizeof *r);
     r->in = (struct rig_input){data, size};
-    uint8_t flags = rig_u8(r);
-    r->observed = !(flags & 1);
-    r->mtu = 256u << (flags >> 1) % 5;
     r->wqe_checks = !opts->no_wqe_checks;
     r->orderly = opts->orderly;
-    r->now_ns = 1000;
-    r->local = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 1}};
-    r->remote = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 2}};
-    r->dev = take_device();
-    r->pu = vb_dev_pu(r->dev);
-    vb_pu_observe(r->pu, r->observed ? observe : NULL, r);
-    rig_require(vb_dev_pd_create(r->dev, &r->pd) == 0);
-    rig_require(vb_driver_cq_init(&r->cq, opts->cq_entries, 0xfffffe) == 0);
-    const struct vb_cqc_attr attr = {
-        .ring = r->cq.ring, .entries = r->cq.entries, .dbrec = r->cq.dbrec, .start = 0xfffffe};
-    rig_require(vb_dev_cq_create(r->dev, &attr, &r->cqn) == 0);
+    set_up(r, rig_u8(r));
+    r->layout = rig_u8(r);
+    r->mtu = 256u << (r->layout & 7) % 5;
+    for (uint32_t i = 0; i < 2; i++)
+        rig_require(vb_dev_pd_create(r->dev, &r->pd[i]) == 0);
+    for (uint32_t i = 0; i < RIG_CQS; i++)
+        create_cq(r, &r->cq[i], i % r->units);
+    for (uint32_t i = 0; i < RIG_SRQS; i++)
+        rig_create_srq(r, &r->srq[i]);
     for (uint32_t i = 0; i < RIG_REGIONS; i++)
         rig_register(r, i);
+    for (uint32_t i = 0; i < RIG_WINDOWS; i++)
+        rig_create_window(r, i);
     for (uint32_t i = 0; i < RIG_QPS; i++)
-        create_qp(r, &r->qp[i]);
-}
-
-static void drop_batch(struct rig *r)
-{
-    for (uint32_t i = 0; i < r->batched; i++)
-        free((void *)(uintptr_t)r->batch[i].data);
-    r->batched = 0;
+        rig_create_qp(r, &r->qp[i]);
+    uint8_t apart = rig_u8(r);
+    for (uint32_t i = 0; i < RIG_QPS; i++)
+        if (!(apart & 1u << i))
+            rig_connect(r, &r->qp[i]);
 }
 
 void rig_close(struct rig *r)
 {
-    for (uint32_t i = 0; i < RIG_QPS; i++) {
-        rig_require(vb_dev_qp_destroy(r->dev, r->qp[i].driver.qpn) == 0);
-        vb_driver_qp_fini(&r->qp[i].driver);
+    for (uint32_t i = 0; i < RIG_QPS; i++)
+        rig_destroy_qp(r, &r->qp[i]);
+    for (uint32_t i = 0; i < RIG_SRQS; i++) {
+        rig_require(vb_dev_srq_destroy(r->dev, r->srq[i].srqn) == 0);
+        vb_driver_srq_fini(&r->srq[i].driver);
     }
+    for (uint32_t i = 0; i < RIG_WINDOWS; i++)
+        rig_destroy_window(r, i);
     for (uint32_t i = 0; i < RIG_REGIONS; i++)
-        rig_unregister(r, i);
-    rig_require(vb_dev_cq_destroy(r->dev, r->cqn) == 0);
-    rig_require(vb_dev_pd_destroy(r->dev, r->pd) == 0);
-    vb_pu_feed(r->pu, NULL, 0);
-    rig_require(vb_pu_deadline(r->pu) == UINT64_MAX);
-    vb_driver_cq_fini(&r->cq);
-    drop_batch(r);
-}
-
-// ---- states
-
-void rig_modify(struct rig *r, struct rig_qp *q, enum vb_qp_state state)
-{
-    const struct vb_qpc_mods m = {.state = state,
-                                  .access = VB_REMOTE_WRITE | VB_REMOTE_READ,
-                                  .dest_qpn = 0x77,
-                                  .rq_psn = 0xfffffa,
-                                  .sq_psn = 0xfffffa,
-                                  .mtu_bytes = r->mtu,
-                                  .max_rd_atomic = 2,
-                                  .max_dest_rd_atomic = 4,
-                                  .min_rnr_timer = 1,
-                                  .timeout = 4,
-                                  .retry_cnt = 3,
-                                  .rnr_retry = 2,
-                                  .local = r->local,
-                                  .remote = r->remote};
-    // The driver forgets with the device; completions of the former life are taken before.
-    if (state == VB_QPS_RESET)
-        rig_complete(r);
-    if (vb_dev_qp_modify(r->dev, q->driver.qpn, &m) != 0 || state != VB_QPS_RESET)
-        return;
-    vb_driver_qp_reset(&q->driver);
-    q->send_done = q->send_id;
-    q->recv_done = q->recv_id;
-}
-
-void rig_connect(struct rig *r, struct rig_qp *q)
-{
-    for (enum vb_qp_state s = VB_QPS_RESET; s <= VB_QPS_RTS; s++)
-        rig_modify(r, q, s);
-}
-
-// ---- frames
-
-void rig_frame(struct rig *r, const uint8_t *bytes, uint32_t len, bool stranger)
-{
-    if (r->batched == RIG_BATCH || r->fed)
-        rig_run(r);
-    uint8_t *copy = malloc(len ? len : 1);
-    rig_require(copy != NULL);
-    memcpy(copy, bytes, len);
-    r->batch[r->batched++] = (struct vb_rx_frame){
-        .data = copy, .head = copy, .len = len, .src = stranger ? r->local : r->remote};
-}
-
-void rig_packet(struct rig *r, const struct vb_packet *pkt, const uint8_t *payload)
-{
-    uint8_t frame[VB_HEADERS_MAX + 2 * VB_MTU_MAX];
-    size_t len = vb_packet_encode(frame, pkt);
-    memcpy(frame + len, payload, pkt->payload_len);
-    len += pkt->payload_len;
-    memset(frame + len, 0, vb_packet_pad(pkt->payload_len) + VB_ICRC_BYTES);
-    len += vb_packet_pad(pkt->payload_len) + VB_ICRC_BYTES;
-    rig_frame(r, frame, (uint32_t)len, false);
-}
-
-// ---- running
-
-static void check_sent(const struct rig *r, const struct vb_txq *q, const struct vb_tx_frame *t)
-{
-    struct vb_packet pkt;
-    uint8_t bytes[VB_FRAME_MAX];
-    rig_require(t->offset + t->len - t->body_len <= q->used && t->len <= VB_FRAME_MAX);
-    vb_tx_copy(q, t, bytes);
-    rig_require(vb_packet_decode(bytes, t->len, &pkt) == VB_DECODE_OK);
-    rig_require(pkt.dest_qpn == 0x77 && pkt.payload_len <= r->mtu);
-    rig_require(vb_ip_equal(&t->path->remote, &r->remote));
-}
-
-static void check_qp(const struct vb_qpc *qp)
-{
-    const struct vb_requester *r = &qp->req;
-    const struct vb_responder *p = &qp->resp;
-
-    rig_require(p->job_new <= p->job_count && p->job_count <= VB_READ_JOBS);
-    rig_require(qp->sq.fetched <= qp->sq.end && qp->sq.end - qp->sq.fetched <= qp->sq.blocks);
-    rig_require(qp->rq.taken <= qp->rq.end && qp->rq.end - qp->rq.taken <= qp->rq.entries);
-    if (qp->state != VB_QPS_RTS)
-        return;
-    rig_require(vb_psn_diff(r->send_psn, r->una_psn) >= 0);
-    rig_require(vb_psn_diff(r->max_psn, r->send_psn) >= 0);
-    rig_require(r->cost_sent >= r->cost_acked && r->reads_out <= qp->max_rd_atomic);
-    // What waits for an answer has a timer, so that it cannot wait for ever; or for the window that
-    // others have filled, and those have one.
-    rig_require(r->una_psn == r->max_psn || r->timer_kind != VB_REQ_TIMER_NONE ||
-                vb_link_queued(&qp->wait));
-    rig_require((qp->peer->open == 0) == !vb_fifo_empty(&qp->peer->waiting));
-    rig_require(r->timer_kind == VB_REQ_TIMER_NONE || r->timer.slot != 0);
-}
-
-static void poll(struct rig *r)
-{
-    if (!r->observed) {
-        vb_pu_poll(r->pu, r->now_ns);
-        return;
+        rig_require(rig_unregister(r, i));
+    for (uint32_t i = 0; i < RIG_CQS; i++) {
+        rig_require(vb_dev_cq_destroy(r->dev, r->cq[i].cqn) == 0);
+        vb_driver_cq_fini(&r->cq[i].driver);
     }
-    uint32_t steps = 0;
-    while (vb_pu_step(r->pu, r->now_ns).kind != VB_STEP_NONE)
-        rig_require(++steps < STEPS_MAX);
-}
-
-static void hand_over(struct rig *r)
-{
-    if (!r->fed)
-        vb_pu_feed(r->pu, r->batch, r->batched);
-    r->fed = true;
-}
-
-static void take_back(struct rig *r)
-{
-    if (vb_pu_frames_left(r->pu) > 0)
-        return;
-    drop_batch(r);
-    r->fed = false;
-}
-
-void rig_steps(struct rig *r, uint32_t steps)
-{
-    hand_over(r);
-    while (steps-- > 0 && vb_pu_step(r->pu, r->now_ns).kind != VB_STEP_NONE)
-        ;
-    take_back(r);
-}
-
-void rig_run(struct rig *r)
-{
-    struct vb_txq *q = vb_pu_txq(r->pu);
-    bool again;
-
-    hand_over(r);
-    do {
-        poll(r);
-        again = vb_pu_wants_tx(r->pu);
-        for (; q->taken < q->count; q->taken++)
-            check_sent(r, q, &q->frame[q->taken]);
-        vb_pu_tx_release(r->pu);
-    } while (again);
-    rig_require(vb_pu_frames_left(r->pu) == 0);
-    rig_require(vb_pu_deadline(r->pu) > r->now_ns);
-    take_back(r);
-    for (uint32_t i = 0; i < RIG_QPS; i++)
-        check_qp(r->qp[i].ctx);
-}
-
-// ---- completions
-
-static struct vb_driver_qp *find(void *ctx, uint32_t qpn)
-{
-    struct rig *r = ctx;
-    for (uint32_t i = 0; i < RIG_QPS; i++)
-        if (r->qp[i].driver.qpn == qpn)
-            return &r->qp[i].driver;
-    return NULL;
-}
-
-void rig_complete(struct rig *r)
-{
-    struct vb_wc wc;
-    while (vb_driver_poll(&r->cq, find, r, &wc, 1) > 0) {
-        struct rig_qp *q = wc.qpn == r->qp[0].driver.qpn ? &r->qp[0] : &r->qp[1];
-        if (!r->orderly)
-            continue;
-        rig_require(wc.qpn == q->driver.qpn);
-        if (wc.opcode == VB_WC_RECV || wc.opcode == VB_WC_RECV_WRITE) {
-            rig_require(wc.wr_id == q->recv_done && q->recv_done < q->recv_id);
-            q->recv_done++;
-        } else { // those without a completion of their own are passed over
-            rig_require(wc.wr_id >= q->send_done && wc.wr_id < q->send_id);
-            q->send_done = wc.wr_id + 1;
-        }
+    for (uint32_t i = 0; i < 2; i++)
+        rig_require(vb_dev_pd_destroy(r->dev, r->pd[i]) == 0);
+    for (uint32_t i = 0; i < r->units; i++) {
+        struct vb_pu *pu = vb_dev_pu_at(r->dev, i);
+        vb_pu_feed(pu, NULL, 0);
+        rig_require(vb_pu_deadline(pu) == UINT64_MAX && !vb_fifo_first(&pu->run));
     }
+    rig_drop_batch(r);
+    for (uint32_t i = 0; i < r->wired; i++)
+        free(r->wire[i].bytes);
 }

@@ -1,14 +1,35 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh TREE SECONDS [FUZZER...]: runs each fuzzer built in TREE for SECONDS, all by default.
-# Seeds come from fuzz/corpus/FUZZER; what is found stays in TREE/corpus and TREE/artifacts.
+# fuzz.sh TREE SECONDS [FUZZER...]: runs each fuzzer built in TREE for SECONDS, all by default, two
+# at a time. Seeds come from fuzz/corpus/FUZZER, words from fuzz/FUZZER.dict; what is found stays in
+# TREE/corpus and TREE/artifacts, and what several fuzzers say in TREE/logs.
 set -eu
 
 here=$(dirname "$0")
-seeds=$(cd "$here/.." && pwd)/fuzz/corpus
+source=$(cd "$here/.." && pwd)/fuzz
 tree=$1
 seconds=$2
 shift 2
+
+run() {
+    found=$tree/corpus/$1
+    mkdir -p "$found" "$tree/artifacts"
+    set -- "$1" "$found"
+    if [ -d "$source/corpus/$1" ]; then
+        set -- "$@" "$source/corpus/$1"
+    fi
+    if [ -f "$source/$1.dict" ]; then
+        set -- "$@" -dict="$source/$1.dict"
+    fi
+    name=$1
+    shift
+    # The device's rings are big for a sanitizer's quarantine: without a limit most of the time goes
+    # into fresh pages.
+    UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=quarantine_size_mb=16 \
+        "$here/fixed.sh" "$tree/fuzz/$name" -max_total_time="$seconds" -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+        -artifact_prefix="$tree/artifacts/$name-" "$@"
+}
 
 if [ $# -eq 0 ]; then
     for path in "$tree"/fuzz/fuzz_*; do
@@ -21,18 +42,20 @@ if [ $# -eq 0 ]; then
     echo "fuzz.sh: no fuzzer in $tree/fuzz" >&2
     exit 1
 fi
+if [ $# -eq 1 ]; then
+    echo "fuzz.sh: $1 for $seconds s"
+    run "$1"
+    exit
+fi
 
-export UBSAN_OPTIONS=print_stacktrace=1
-for name in "$@"; do
-    found=$tree/corpus/$name
-    mkdir -p "$found" "$tree/artifacts"
-    corpora=$found
-    if [ -d "$seeds/$name" ]; then
-        corpora="$found $seeds/$name"
-    fi
-    echo "fuzz.sh: $name for $seconds s"
-    # shellcheck disable=SC2086 # a list of two directories
-    "$here/fixed.sh" "$tree/fuzz/$name" -max_total_time="$seconds" -timeout=10 \
-        -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
-        -artifact_prefix="$tree/artifacts/$name-" $corpora
-done
+mkdir -p "$tree/logs"
+# shellcheck disable=SC2016 # the inner shell's arguments
+printf '%s\n' "$@" | xargs -P 2 -I NAME sh -c '
+    log=$2/logs/$4.log
+    if "$1" "$2" "$3" "$4" >"$log" 2>&1; then
+        echo "$4: $(grep "DONE" "$log" | tail -n 1)"
+    else
+        tail -n 60 "$log"
+        echo "fuzz.sh: $4 failed; see $log and $2/artifacts" >&2
+        exit 1
+    fi' sh "$0" "$tree" "$seconds" NAME

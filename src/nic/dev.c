@@ -388,8 +388,9 @@ int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn)
         srq->cq->users--;
     dev->srqs[srqn - 1] = NULL;
     // Targets of XRC may still have an entry of it in use.
-    for (uint32_t i = 0; i < VB_DOORBELL_QPS; i++) {
-        struct vb_qpc *qp = srq->xrcd ? dev->qps[i] : NULL;
+    for (uint32_t i = 0, left = srq->xrcd ? dev->qp_count : 0; left > 0; i++) {
+        struct vb_qpc *qp = dev->qps[i];
+        left -= qp != NULL;
         if (qp && qp->type == VB_QPT_XRC_TGT)
             vb_qpc_forget_srq(qp->pu, qp, srq);
     }

@@ -280,8 +280,10 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
     }
     const struct vb_dev_hooks *h = pu->dev->hooks;
     if (h && h->request(h->ctx, qp->qpn)) {
+        VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
+                  .counter = wr->counter, .detail = VB_SYN_FLUSH);
         vb_qpc_fail(pu, qp); // on purpose
-        return false;
+        return true;         // its turn goes on: there is something to flush
     }
     give_numbers(pu, qp, wr);
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
