@@ -5,6 +5,7 @@
 #include "sim/model.h"
 #include "sim/script.h"
 #include "sim/trace.h"
+#include "sim/unreliable.h"
 #include "wire/roce.h"
 
 #include <errno.h>
@@ -116,6 +117,7 @@ int vb_conn_prepare(struct vb_conn *conn, struct vb_world *w, uint32_t index)
         ep->node->ep[ep->node->ep_count++] = ep;
         draw_endpoint(conn, &opts, mtu);
         draw_psn(ep, true);
+        vb_unreliable_shape(ep, &opts, mtu);
         int err = vb_ep_prepare(ep, &opts);
         if (err)
             return err;
@@ -151,6 +153,7 @@ static struct vb_qpc_mods mods_for(const struct vb_ep *ep, enum vb_qp_state stat
         .retry_cnt = l->retry_cnt,
         .rnr_retry = l->rnr_retry,
         .max_rd_atomic = l->max_rd_atomic,
+        .qkey = l->qkey,
     };
 }
 
@@ -160,7 +163,7 @@ static void forget_posts(struct vb_ep *ep)
     ep->muted = ep->saw_error = false;
 }
 
-void vb_conn_modify(struct vb_ep *ep, enum vb_qp_state state)
+int vb_conn_try_modify(struct vb_ep *ep, enum vb_qp_state state)
 {
     struct vb_world *w = ep->node->world;
     struct vb_qpc_mods mods = mods_for(ep, state);
@@ -169,8 +172,8 @@ void vb_conn_modify(struct vb_ep *ep, enum vb_qp_state state)
 
     vb_trace_note(w, "nic%u modify   qp %06x %s to %s", ep->node->index, ep->qpn,
                   vb_qp_state_name(from), vb_qp_state_name(state));
-    VB_MODEL_CHECK(ep, err == 0, "%s to %s was refused: %d", vb_qp_state_name(from),
-                   vb_qp_state_name(state), err);
+    if (err)
+        return err;
     vb_digest_add(&w->digest, (uint64_t)ep->qpn << 8 | (uint64_t)state);
     // A failure is counted where the model lets it happen, whoever asked for it.
     if (state != VB_QPS_ERR || from == VB_QPS_ERR)
@@ -182,6 +185,16 @@ void vb_conn_modify(struct vb_ep *ep, enum vb_qp_state state)
     vb_model_modified(ep, &mods);
     vb_node_wake(ep->node);
     ep->node->act_at_ns = w->now_ns;
+    return 0;
+}
+
+void vb_conn_modify(struct vb_ep *ep, enum vb_qp_state state)
+{
+    enum vb_qp_state from = ep->state;
+    int err = vb_conn_try_modify(ep, state);
+
+    VB_MODEL_CHECK(ep, err == 0, "%s to %s was refused: %d", vb_qp_state_name(from),
+                   vb_qp_state_name(state), err);
 }
 
 void vb_conn_try_illegal(struct vb_ep *ep)
@@ -351,6 +364,8 @@ void vb_conn_control(struct vb_conn *conn)
         vb_conn_try_illegal(ep);
         change_nothing(ep);
     }
+    if (vb_unreliable_mend(conn))
+        return;
     switch (conn->state) {
     case VB_CONN_DOWN:
         if (conn->world->phase == VB_PHASE_FAULTS && chance(conn, conn->world->scen.fail_ppm * 4)) {

@@ -16,7 +16,9 @@ void vb_conn_broken(struct vb_conn *conn);
 void vb_conn_fail(struct vb_ep *ep);
 // Both hosts reset their queue pairs, whatever is outstanding.
 void vb_conn_reset(struct vb_conn *conn);
-// Changes the state as the connection's attributes say; the device must agree.
+// Changes the state as the connection's attributes say. Returns what the device says.
+int vb_conn_try_modify(struct vb_ep *ep, enum vb_qp_state state);
+// The same; the device must agree.
 void vb_conn_modify(struct vb_ep *ep, enum vb_qp_state state);
 // Tries a transition that the device must refuse.
 void vb_conn_try_illegal(struct vb_ep *ep);

@@ -19,6 +19,8 @@ static const struct row_text texts[VB_COVER_COUNT] = {
 
 enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
 {
+    if (opcode >= VB_UC_BASE && opcode <= VB_UC_BASE + VB_RC_WRITE_ONLY_IMM)
+        return (enum vb_cover_row)(VB_COVER_OP_UC_SEND_FIRST + (opcode - VB_UC_BASE));
     switch (opcode) {
     case VB_RC_SEND_FIRST: return VB_COVER_OP_SEND_FIRST;
     case VB_RC_SEND_MIDDLE: return VB_COVER_OP_SEND_MIDDLE;
@@ -47,6 +49,8 @@ enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
     case VB_RC_ATOMIC_WRITE: return VB_COVER_OP_ATOMIC_WRITE;
     case VB_RC_FLUSH: return VB_COVER_OP_FLUSH;
     case VB_RC_ATOMIC_ACK: return VB_COVER_OP_ATOMIC_ACK;
+    case VB_UD_SEND_ONLY: return VB_COVER_OP_UD_SEND_ONLY;
+    case VB_UD_SEND_ONLY_IMM: return VB_COVER_OP_UD_SEND_ONLY_IMM;
     default: return VB_COVER_COUNT;
     }
 }
@@ -57,7 +61,7 @@ enum vb_cover_row vb_cover_of_syndrome(uint8_t syndrome, bool receive)
     case VB_SYN_OK: return receive ? VB_COVER_WC_RECV_OK : VB_COVER_WC_SEND_OK;
     case VB_SYN_FLUSH: return receive ? VB_COVER_WC_RECV_FLUSH : VB_COVER_WC_SEND_FLUSH;
     case VB_SYN_LOCAL_PROT: return receive ? VB_COVER_WC_RECV_PROT : VB_COVER_WC_LOCAL_PROT;
-    case VB_SYN_LOCAL_LENGTH: return VB_COVER_WC_RECV_LENGTH;
+    case VB_SYN_LOCAL_LENGTH: return receive ? VB_COVER_WC_RECV_LENGTH : VB_COVER_WC_SEND_LENGTH;
     case VB_SYN_BIND: return VB_COVER_WC_BIND;
     case VB_SYN_LOCAL_QP_OP: return VB_COVER_WC_LOCAL_QP_OP;
     case VB_SYN_REMOTE_INVAL_REQ: return VB_COVER_WC_REMOTE_INVAL;
@@ -86,11 +90,6 @@ bool vb_cover_legal(enum vb_qp_state from, enum vb_qp_state to)
     }
 }
 
-bool vb_cover_has_row(enum vb_qp_state from, enum vb_qp_state to)
-{
-    return from != VB_QPS_SQE && to != VB_QPS_SQE;
-}
-
 void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
 {
     for (int i = 0; i < VB_COVER_COUNT; i++)
@@ -117,8 +116,7 @@ uint32_t vb_cover_zero_rows(const struct vb_coverage *c)
         zero += c->row[i] == 0;
     for (int a = 0; a < VB_QPS_COUNT; a++)
         for (int b = 0; b < VB_QPS_COUNT; b++)
-            zero += vb_cover_has_row((enum vb_qp_state)a, (enum vb_qp_state)b) &&
-                    transition_count(c, a, b) == 0;
+            zero += transition_count(c, a, b) == 0;
     return zero;
 }
 
@@ -136,8 +134,6 @@ uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
         print_row(out, texts[i].group, texts[i].what, c->row[i]);
     for (int a = 0; a < VB_QPS_COUNT; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
-            if (!vb_cover_has_row((enum vb_qp_state)a, (enum vb_qp_state)b))
-                continue;
             bool legal = vb_cover_legal((enum vb_qp_state)a, (enum vb_qp_state)b);
             snprintf(text, sizeof text, "%s to %s%s", vb_qp_state_name((enum vb_qp_state)a),
                      vb_qp_state_name((enum vb_qp_state)b), legal ? "" : ", refused");

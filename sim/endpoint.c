@@ -7,11 +7,19 @@
 #include <errno.h>
 #include <stdlib.h>
 
+static enum vb_qp_type type_of(const struct vb_ep *ep)
+{
+    if (ep->opts.service == VB_SERVICE_UD)
+        return VB_QPT_UD;
+    return ep->opts.service == VB_SERVICE_UC ? VB_QPT_UC : VB_QPT_RC;
+}
+
 static int create_qp(struct vb_ep *ep)
 {
     const struct vb_ep_opts *o = &ep->opts;
     struct vb_qpc_attr attr = {
         .pd = ep->pd,
+        .type = type_of(ep),
         .send_cqn = ep->node->cq[o->cq[0]].cqn,
         .recv_cqn = ep->node->cq[o->cq[1]].cqn,
         .sq_ring = ep->drv.sq.ring,
@@ -47,7 +55,8 @@ static int create_memory(struct vb_ep *ep)
 
 int vb_ep_prepare(struct vb_ep *ep, const struct vb_ep_opts *opts)
 {
-    const struct vb_qp_opts qp = {.send_depth = opts->send_depth,
+    const struct vb_qp_opts qp = {.service = opts->service,
+                                  .send_depth = opts->send_depth,
                                   .recv_depth = opts->recv_depth,
                                   .send_sge = opts->send_sge,
                                   .recv_sge = opts->recv_sge,

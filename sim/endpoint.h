@@ -33,6 +33,12 @@ struct vb_work_flush {
     bool persistent; // the driver has no word for it: it is written into the entry
 };
 
+// Where a datagram goes.
+struct vb_work_to {
+    struct vb_ip addr;
+    uint32_t qpn, qkey;
+};
+
 // A send work request as posted.
 struct vb_work {
     uint64_t wr_id;
@@ -49,8 +55,9 @@ struct vb_work {
         struct vb_hostwin_wish bind;
         struct vb_work_flush flush;
     };
-    bool counts;   // adds one to a counter that nobody else changes
-    int64_t first; // packet
+    struct vb_work_to to; // of a datagram
+    bool counts;          // adds one to a counter that nobody else changes
+    int64_t first;        // packet
     uint32_t psns;
     uint64_t bytes_before; // payload bytes of all earlier requests
     bool malformed;
@@ -150,6 +157,7 @@ struct vb_answering {
     uint8_t done_opcode; // enum vb_cqe_opcode
     uint32_t done_bytes;
     uint32_t done_imm;
+    uint32_t done_src_qpn; // of a datagram
     bool done_solicited;
     bool heard;         // a packet has come on this connection
     bool silent;        // has complained about a gap or a missing receive
@@ -179,6 +187,7 @@ struct vb_slots {
 };
 
 struct vb_ep_opts {
+    enum vb_service service;
     uint32_t domain; // of the node
     uint32_t cq[2];  // of the node: send, receive
     uint32_t send_depth, recv_depth, send_sge, recv_sge, inline_bytes;
@@ -194,6 +203,7 @@ struct vb_ep_link {
     uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
     uint8_t max_rd_atomic, max_dest_rd_atomic;
     uint16_t src_port;
+    uint32_t qkey; // UD
 };
 
 struct vb_ep {
@@ -234,6 +244,12 @@ static inline struct vb_intake *vb_ep_intake(struct vb_ep *ep, uint64_t position
 static inline struct vb_user vb_ep_user(const struct vb_ep *ep)
 {
     return (struct vb_user){ep->pd, ep->qpn};
+}
+
+// UC or UD: a request is done when it is sent.
+static inline bool vb_ep_is_unreliable(const struct vb_ep *ep)
+{
+    return ep->opts.service == VB_SERVICE_UC || ep->opts.service == VB_SERVICE_UD;
 }
 
 // Only an answer of its own completes such a request.

@@ -31,12 +31,13 @@ static void inject(struct vb_ep *to, const struct vb_ip *src, const uint8_t *fra
 {
     struct vb_world *w = to->node->world;
 
+    if (vb_ep_is_unreliable(to))
+        vb_sent_add(&w->sent, src, &to->node->ip, frame, len);
     vb_simnet_inject(w->net, src, &to->node->ip, (uint16_t)draw(w, 1024, 65535), frame, len);
     vb_node_wake(to->node);
 }
 
-// Encodes the packet with random payload, and sends it.
-static void inject_packet(struct vb_ep *to, const struct vb_ip *src, struct vb_packet *pkt)
+void vb_forge_inject(struct vb_ep *to, const struct vb_ip *src, struct vb_packet *pkt)
 {
     uint8_t frame[VB_HEADERS_MAX + PAYLOAD_MAX + 8];
 
@@ -108,7 +109,7 @@ static void wrong_source(struct vb_ep *to)
 
     src.b[15] ^= (uint8_t)(0x20 << draw(w, 0, 2));
     vb_cover(w->cover, VB_COVER_FORGED_SOURCE);
-    inject_packet(to, &src, &pkt);
+    vb_forge_inject(to, &src, &pkt);
 }
 
 static void wrong_qpn(struct vb_ep *to)
@@ -118,7 +119,7 @@ static void wrong_qpn(struct vb_ep *to)
 
     pkt.dest_qpn ^= draw(w, 0, 1) ? 1u << draw(w, 14, 23) : draw(w, 1 << 8, (1 << 14) - 1);
     vb_cover(w->cover, VB_COVER_FORGED_QPN);
-    inject_packet(to, &to->peer->node->ip, &pkt);
+    vb_forge_inject(to, &to->peer->node->ip, &pkt);
 }
 
 // All is right but the service: the same operation of UC, XRC or nothing.
@@ -133,7 +134,7 @@ static void wrong_transport(struct vb_ep *to)
     if (!(vb_opcode_table[pkt.opcode].facts & VB_OP_PAYLOAD))
         pkt.payload_len = 0;
     vb_cover(w->cover, VB_COVER_FORGED_TRANSPORT);
-    inject_packet(to, &to->peer->node->ip, &pkt);
+    vb_forge_inject(to, &to->peer->node->ip, &pkt);
 }
 
 // A READ from the past would be answered again, as it must be, so it names no memory that exists.
@@ -149,7 +150,7 @@ static void far_request(struct vb_ep *to, bool past)
     }
     pkt.psn = vb_psn_add(pkt.psn, past ? 0u - distance : distance);
     vb_cover(w->cover, past ? VB_COVER_FORGED_PAST : VB_COVER_FORGED_FUTURE);
-    inject_packet(to, &to->peer->node->ip, &pkt);
+    vb_forge_inject(to, &to->peer->node->ip, &pkt);
 }
 
 static void far_answer(struct vb_ep *to)
@@ -160,7 +161,7 @@ static void far_answer(struct vb_ep *to)
 
     pkt.psn = vb_psn_add(pkt.psn, draw(w, 0, 1) ? 0u - distance : distance);
     vb_cover(w->cover, VB_COVER_FORGED_ANSWER);
-    inject_packet(to, &to->peer->node->ip, &pkt);
+    vb_forge_inject(to, &to->peer->node->ip, &pkt);
 }
 
 void vb_forge(struct vb_world *w)
@@ -169,6 +170,10 @@ void vb_forge(struct vb_world *w)
     struct vb_ep *to = &conn->ep[draw(w, 0, 1)];
 
     vb_trace_note(w, "nic%u forged frame for qp %06x", to->node->index, to->qpn);
+    if (vb_ep_is_unreliable(to)) {
+        vb_forge_unreliable(to);
+        return;
+    }
     switch (draw(w, 0, 6)) {
     case 0: noise(to); break;
     case 1: wrong_source(to); break;

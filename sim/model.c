@@ -94,17 +94,27 @@ static void count_verdict(struct vb_node *node, const struct vb_step *step)
     }
 }
 
-// Only its peer reaches a queue pair, and only in a state that listens.
+static enum vb_transport transport_of(const struct vb_ep *ep)
+{
+    if (ep->opts.service == VB_SERVICE_UD)
+        return VB_TP_UD;
+    return ep->opts.service == VB_SERVICE_UC ? VB_TP_UC : VB_TP_RC;
+}
+
+// Only its peer reaches a connected queue pair, and only in a state that listens.
 static bool is_heard(const struct vb_ep *ep, const struct vb_rx_frame *frame, bool request)
 {
-    bool open =
-        ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD || (request && ep->state == VB_QPS_RTR);
-    return open && vb_ip_equal(&frame->src, &ep->peer->node->ip);
+    bool receives = ep->state == VB_QPS_RTR || ep->state == VB_QPS_SQE;
+    bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD || (request && receives);
+    return open &&
+           (ep->opts.service == VB_SERVICE_UD || vb_ip_equal(&frame->src, &ep->peer->node->ip));
 }
 
 // The first packet tells a host that waits in RTR that its peer is there.
-static void hear(struct vb_ep *ep)
+static void hear(struct vb_ep *ep, const struct vb_packet *pkt)
 {
+    if (ep->opts.service == VB_SERVICE_UD && pkt->qkey != ep->link.qkey)
+        return;
     if (!ep->answer.heard && ep->state == VB_QPS_RTR)
         vb_model_expect_event(ep, VB_EVENT_COMM_EST);
     ep->answer.heard = true;
@@ -121,9 +131,11 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
         bool request = pkt.facts & VB_OP_REQUEST;
-        if (ep && pkt.transport == VB_TP_RC && is_heard(ep, frame, request)) {
-            hear(ep);
-            if (request)
+        if (ep && pkt.transport == transport_of(ep) && is_heard(ep, frame, request)) {
+            hear(ep, &pkt);
+            if (vb_ep_is_unreliable(ep))
+                vb_model_unreliable_in(ep, frame, &pkt, &f);
+            else if (request)
                 vb_model_answer_in(ep, &pkt, &f);
             else
                 vb_model_ask_in(ep, &pkt, &f);
@@ -145,10 +157,24 @@ static bool is_well_formed(const struct vb_ep *ep, const struct vb_tx_frame *fra
 {
     bool whole = !(pkt->facts & VB_OP_LAST) && (pkt->facts & VB_OP_PAYLOAD);
 
+    if (ep->opts.service == VB_SERVICE_UD)
+        return vb_model_ud_is_well_formed(ep, frame, pkt);
+
     return frame->len % 4 == 0 && pkt->pkey == VB_PKEY_DEFAULT && pkt->dest_qpn == ep->peer->qpn &&
            pkt->payload_len <= ep->link.mtu && (!whole || pkt->payload_len == ep->link.mtu) &&
            vb_ip_equal(&frame->path->remote, &ep->peer->node->ip) &&
            vb_ip_equal(&frame->path->local, &ep->node->ip);
+}
+
+// Where it goes belongs to it: paths of datagrams come and go while frames wait.
+static uint64_t digest_with_path(const struct vb_tx_frame *frame, uint64_t digest)
+{
+    struct vb_digest d = {digest};
+
+    vb_digest_add(&d, vb_digest_bytes(frame->path->local.b, sizeof frame->path->local.b));
+    vb_digest_add(&d, vb_digest_bytes(frame->path->remote.b, sizeof frame->path->remote.b));
+    vb_digest_add(&d, frame->path->src_port);
+    return d.value;
 }
 
 static void frame_out(struct vb_ep *ep, const struct vb_step *step)
@@ -166,12 +192,14 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
         return;
     }
     ep->node->tally.frames_out++;
-    ep->node->tx_digest[q->count - 1] = digest;
+    ep->node->tx_digest[q->count - 1] = digest_with_path(frame, digest);
     vb_digest_add(&ep->node->world->digest, digest);
     vb_trace_frame(ep->node, step, &pkt, "out");
     VB_MODEL_CHECK(ep, pkt.psn == step->psn && pkt.opcode == step->opcode,
                    "the step's record does not describe the frame");
-    if (pkt.facts & VB_OP_REQUEST)
+    if (vb_ep_is_unreliable(ep))
+        vb_model_unreliable_out(ep, step, &pkt, bytes, frame->len);
+    else if (pkt.facts & VB_OP_REQUEST)
         vb_model_ask_out(ep, step, &pkt);
     else
         vb_model_answer_out(ep, step, &pkt);
@@ -275,6 +303,8 @@ void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
     case VB_QPS_RTS:
         if (ep->state == VB_QPS_RTR)
             vb_model_ask_start(ep, mods);
+        else if (ep->state == VB_QPS_SQE)
+            vb_model_sqe_left(ep);
         break;
     case VB_QPS_SQD:
         if (ep->state == VB_QPS_RTS)
@@ -305,7 +335,8 @@ void vb_model_sending(struct vb_node *node)
 
     for (uint32_t i = q->taken; i < q->count; i++) {
         vb_tx_copy(q, &q->frame[i], bytes);
-        if (vb_digest_bytes(bytes, q->frame[i].len) != node->tx_digest[i])
+        uint64_t digest = vb_digest_bytes(bytes, q->frame[i].len);
+        if (digest_with_path(&q->frame[i], digest) != node->tx_digest[i])
             vb_world_violate(node->world, "NIC %u: a frame changed after it was written",
                              node->index);
     }
@@ -326,8 +357,13 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "sent_pkts", c->sent_pkts, t->frames_out);
     check_counter(node, "rcvd_pkts", c->rcvd_pkts, t->frames_in);
     check_counter(node, "duplicate_request", c->duplicate_request, t->verdict[VB_RX_DUPLICATE]);
-    check_counter(node, "out_of_seq_request", c->out_of_seq_request, t->verdict[VB_RX_AHEAD]);
-    check_counter(node, "send_rnr_err", c->send_rnr_err, t->verdict[VB_RX_RNR]);
+    check_counter(node, "out_of_seq_request", c->out_of_seq_request,
+                  t->verdict[VB_RX_AHEAD] - t->uc_ahead + t->uc_out_of_seq);
+    check_counter(node, "send_rnr_err", c->send_rnr_err, t->verdict[VB_RX_RNR] - t->unready);
+    check_counter(node, "out_of_buffer", c->out_of_buffer, t->verdict[VB_RX_RNR]);
+    check_counter(node, "rx_datagrams", c->rx_datagrams, t->datagrams);
+    check_counter(node, "rx_dropped_datagrams", c->rx_dropped_datagrams, t->dropped_datagrams);
+    check_counter(node, "qkey_violations", c->qkey_violations, t->qkey_violations);
     check_counter(node, "rx_malformed", c->rx_malformed, t->verdict[VB_RX_MALFORMED]);
     check_counter(node, "local_ack_timeout_err", c->local_ack_timeout_err, t->timeouts);
     check_counter(node, "rx_atomic_requests", c->rx_atomic_requests, t->atomics);

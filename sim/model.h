@@ -91,6 +91,11 @@ uint64_t vb_model_peer_cost(struct vb_ep *ep);
 void vb_model_ask_executed(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet);
 // A request may fail for a local reason only if there is one.
 bool vb_model_is_locally_wrong(struct vb_ep *ep, const struct vb_work *work, uint8_t syndrome);
+// Everything before this packet is done with.
+void vb_model_ask_done(struct vb_ep *ep, int64_t to);
+// The payload of one packet must be the request's bytes from `offset` on.
+void vb_model_judge_payload(struct vb_ep *ep, const struct vb_work *work,
+                            const struct vb_packet *pkt, uint32_t offset, struct vb_forecast *f);
 
 // responder
 void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods);
@@ -107,6 +112,32 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
 void vb_model_answer_idle(struct vb_ep *ep);
 // The peer has stored a response of ours: it must be one that we sent.
 void vb_model_answer_stored(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet);
+
+// unreliable services
+void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
+                             const struct vb_packet *pkt, const uint8_t *bytes, uint32_t len);
+void vb_model_unreliable_in(struct vb_ep *ep, const struct vb_rx_frame *frame,
+                            const struct vb_packet *pkt, struct vb_forecast *f);
+// Whether the service knows the operation.
+bool vb_model_serves(const struct vb_ep *ep, const struct vb_work *work);
+// A request has failed, and the send queue with it; the host lets it go on.
+void vb_model_sqe_entered(struct vb_ep *ep);
+void vb_model_sqe_left(struct vb_ep *ep);
+void vb_model_uc_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
+void vb_model_ud_in(struct vb_ep *ep, const struct vb_rx_frame *frame, const struct vb_packet *pkt,
+                    struct vb_forecast *f);
+bool vb_model_ud_is_well_formed(const struct vb_ep *ep, const struct vb_tx_frame *frame,
+                                const struct vb_packet *pkt);
+// The request's own destination and key are in the packet.
+bool vb_model_ud_is_addressed(const struct vb_ep *ep, const struct vb_work *work,
+                              const struct vb_packet *pkt);
+// A datagram of this request can reach its destination's family of addresses.
+bool vb_model_ud_has_path(const struct vb_ep *ep, const struct vb_work *work);
+// A receive that a message waits for: the one in use, or the next. NULL: none is posted.
+const struct vb_intake *vb_model_take_receive(struct vb_ep *ep);
+// The receive in use ends with its message, or fails and with it the queue pair.
+void vb_model_receive_ends(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes);
+enum vb_rx_verdict vb_model_receive_fails(struct vb_ep *ep, uint8_t syndrome);
 
 // completions
 void vb_model_complete(struct vb_ep *ep, const struct vb_step *step);

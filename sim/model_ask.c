@@ -88,7 +88,15 @@ static void advance(struct vb_ep *ep, int64_t to)
 static void fail(struct vb_ep *ep, uint8_t syndrome)
 {
     ep->ask.fail_syndrome = syndrome;
-    vb_model_failed(ep);
+    if (vb_ep_is_unreliable(ep))
+        vb_model_sqe_entered(ep);
+    else
+        vb_model_failed(ep);
+}
+
+void vb_model_ask_done(struct vb_ep *ep, int64_t to)
+{
+    advance(ep, to);
 }
 
 // Acknowledges all packets before `to`, but none of a request whose own answer has not come.
@@ -138,7 +146,11 @@ bool vb_model_is_locally_wrong(struct vb_ep *ep, const struct vb_work *work, uin
     struct vb_spans spans;
 
     if (syndrome == VB_SYN_LOCAL_QP_OP)
-        return work->malformed;
+        return work->malformed || !vb_model_serves(ep, work) || !vb_model_ud_has_path(ep, work);
+    if (!vb_model_serves(ep, work))
+        return false;
+    if (syndrome == VB_SYN_LOCAL_LENGTH)
+        return ep->opts.service == VB_SERVICE_UD && !work->malformed && work->len > ep->link.mtu;
     if (syndrome == VB_SYN_BIND)
         return !work->malformed && is_refused_change(ep, work);
     if (syndrome != VB_SYN_LOCAL_PROT || work->flags & VB_WR_INLINE || work->malformed)
@@ -198,6 +210,7 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
                    "began the request at block %llu out of order",
                    (unsigned long long)step->counter);
     VB_MODEL_CHECK(ep, !work->malformed, "began a malformed request");
+    VB_MODEL_CHECK(ep, vb_model_serves(ep, work), "began a request of another service");
     VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS, "began a request in state %s",
                    vb_qp_state_name(ep->state));
     if (work->flags & VB_WR_FENCE)
@@ -207,6 +220,8 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
         change_key(ep, work);
     a->begun++;
     advance_done(ep);
+    if (vb_ep_is_unreliable(ep) && vb_model_is_locally_wrong(ep, work, VB_SYN_LOCAL_PROT))
+        ep->conn->control_at_ns = ep->node->world->now_ns; // to be drained before it fails
 }
 
 // ---- answers in
@@ -423,7 +438,7 @@ void vb_model_ask_idle(struct vb_ep *ep)
     bool in_flight = a->una < a->sent_end;
 
     VB_MODEL_CHECK(ep, !vb_ep_owes_completion(ep), "is idle with a completion owed");
-    if (ep->state == VB_QPS_ERR)
+    if (ep->state == VB_QPS_ERR || ep->state == VB_QPS_SQE)
         VB_MODEL_CHECK(ep, a->done == a->posted, "is idle with requests not flushed");
     if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
         return;

@@ -79,8 +79,8 @@ static void judge_error(struct vb_ep *ep, const struct vb_work *work, uint8_t sy
     VB_MODEL_CHECK(ep, right, "request %llu failed with syndrome 0x%02x, expected 0x%02x",
                    (unsigned long long)work->wr_id, syndrome,
                    a->flushing || !a->fail_syndrome ? VB_SYN_FLUSH : a->fail_syndrome);
-    VB_MODEL_CHECK(ep, ep->state == VB_QPS_ERR, "an error completion in state %s",
-                   vb_qp_state_name(ep->state));
+    VB_MODEL_CHECK(ep, ep->state == VB_QPS_ERR || ep->state == VB_QPS_SQE,
+                   "an error completion in state %s", vb_qp_state_name(ep->state));
 }
 
 static void complete_send(struct vb_ep *ep, const struct vb_step *step)
@@ -104,6 +104,8 @@ static void complete_send(struct vb_ep *ep, const struct vb_step *step)
                        (unsigned long long)work->wr_id);
         judge_error(ep, work, step->detail);
         a->done = i + 1;
+        if (a->flushing && ep->state == VB_QPS_SQE)
+            vb_cover(ep->node->world->cover, VB_COVER_SQE_FLUSHED);
         a->flushing = true;
     }
     a->retired = i + 1;
@@ -154,11 +156,17 @@ static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
                               .byte_len = a->done_bytes,
                               .opcode = a->done_opcode == VB_CQE_RESP_WR_IMM ? VB_WC_RECV_WRITE
                                                                              : VB_WC_RECV,
-                              .flags = receive_flags(a->done_opcode),
+                              .flags = receive_flags(a->done_opcode) |
+                                       (ep->opts.service == VB_SERVICE_UD ? VB_WC_WITH_GRH : 0u),
                               .imm = a->done_imm,
+                              .src_qpn = a->done_src_qpn,
                               .position = a->done},
              ok && a->done_solicited);
     a->done++;
+    if (a->closing && vb_ep_is_unreliable(ep)) {
+        vb_model_failed(ep); // there is no NAK to wait for
+        ep->ask.may_flush = true;
+    }
 }
 
 void vb_model_complete(struct vb_ep *ep, const struct vb_step *step)
@@ -187,7 +195,8 @@ static bool is_as_due(const struct vb_due *due, const struct vb_wc *wc)
     bool sized = due->receive || due->opcode == VB_WC_READ || due->opcode == VB_WC_ATOMIC;
     if (wc->opcode != due->opcode || (sized && wc->byte_len != due->byte_len))
         return false;
-    return wc->flags == due->flags && (!due->flags || wc->imm == due->imm);
+    return wc->flags == due->flags && (!due->flags || wc->imm == due->imm) &&
+           wc->src_qpn == due->src_qpn;
 }
 
 // Additions whose success the host now knows of, also those that told nothing themselves.

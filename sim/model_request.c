@@ -117,8 +117,8 @@ static void judge_data_head(struct vb_ep *ep, const struct vb_work *work,
 }
 
 // The payload of one packet, which starts at `offset` of the message.
-static void judge_payload(struct vb_ep *ep, const struct vb_work *work, const struct vb_packet *pkt,
-                          uint32_t offset, struct vb_forecast *f)
+void vb_model_judge_payload(struct vb_ep *ep, const struct vb_work *work,
+                            const struct vb_packet *pkt, uint32_t offset, struct vb_forecast *f)
 {
     uint32_t len = pkt->payload_len;
 
@@ -147,7 +147,7 @@ static void judge_data(struct vb_ep *ep, const struct vb_work *work, const struc
     VB_MODEL_CHECK(ep, pkt->payload_len == len, "sent %u bytes at PSN %u, expected %u",
                    pkt->payload_len, pkt->psn, len);
     if (!ep->node->world->violated)
-        judge_payload(ep, work, pkt, offset, f);
+        vb_model_judge_payload(ep, work, pkt, offset, f);
 }
 
 static uint8_t single_opcode(const struct vb_work *work)
@@ -200,7 +200,7 @@ static void judge_single(struct vb_ep *ep, const struct vb_work *work, const str
                    pkt->opcode);
     VB_MODEL_CHECK(ep, pkt->ack_request && !pkt->solicited, "PSN %u has the wrong bits", pkt->psn);
     if (work->opcode == VB_WR_ATOMIC_WRITE && !ep->node->world->violated)
-        judge_payload(ep, work, pkt, 0, f);
+        vb_model_judge_payload(ep, work, pkt, 0, f);
 }
 
 static uint64_t position_of(struct vb_ep *ep, int64_t packet)

@@ -35,7 +35,7 @@ static void cover(struct vb_ep *ep, enum vb_cover_row row)
 
 // ---- what
 
-static uint32_t draw_len(struct vb_ep *ep, enum vb_wr_opcode opcode)
+uint32_t vb_plan_len(struct vb_ep *ep, enum vb_wr_opcode opcode)
 {
     const struct vb_conn_mix *mix = &ep->conn->mix;
     uint32_t mtu = ep->link.mtu;
@@ -85,7 +85,7 @@ static bool may_be_inline(const struct vb_work *work)
     return vb_work_sends(work) || vb_work_writes(work) || work->opcode == VB_WR_ATOMIC_WRITE;
 }
 
-static uint32_t draw_flags(struct vb_ep *ep, const struct vb_work *work)
+uint32_t vb_plan_flags(struct vb_ep *ep, const struct vb_work *work)
 {
     const struct vb_conn_mix *mix = &ep->conn->mix;
     // Half of the queue at most may wait for one signaled request.
@@ -159,7 +159,7 @@ static void take_inline(struct vb_ep *ep, struct vb_work *work)
     work->sge[0] = (struct vb_sge){(uint64_t)(uintptr_t)work->inlined, work->len, 0};
 }
 
-static bool draw_local(struct vb_ep *ep, struct vb_work *work)
+bool vb_plan_local(struct vb_ep *ep, struct vb_work *work)
 {
     uint32_t pieces = vb_work_is_atomic(work) ? 1 : ep->opts.send_sge;
 
@@ -300,18 +300,20 @@ static void draw_target(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad
 
 bool vb_plan_work(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad)
 {
+    if (vb_ep_is_unreliable(ep))
+        return vb_plan_unreliable(ep, work, bad);
     memset(work, 0, sizeof *work);
     work->wr_id = ep->next_wr_id++;
     work->opcode = draw_opcode(ep);
-    work->len = draw_len(ep, work->opcode);
+    work->len = vb_plan_len(ep, work->opcode);
     if (*bad != VB_BAD_NONE && !vb_spoil_shape(ep, work, *bad))
         *bad = VB_BAD_NONE;
     if (!peer_grants(ep, work->opcode) && *bad != VB_BAD_QP_RIGHT)
         work->opcode = VB_WR_NOP;
     settle_len(ep, work, *bad == VB_BAD_TOO_LONG);
     draw_target(ep, work, bad);
-    work->flags = draw_flags(ep, work);
-    if (!draw_local(ep, work))
+    work->flags = vb_plan_flags(ep, work);
+    if (!vb_plan_local(ep, work))
         return false;
     bool local = *bad >= VB_BAD_LKEY && *bad <= VB_BAD_LOCAL_WINDOW;
     if (local && !vb_spoil_local(ep, work, *bad))

@@ -5,6 +5,13 @@
 
 #include "sim/script.h"
 
+// The parts of a request: how long, with which flags, where on this side. False: no memory.
+uint32_t vb_plan_len(struct vb_ep *ep, enum vb_wr_opcode opcode);
+uint32_t vb_plan_flags(struct vb_ep *ep, const struct vb_work *work);
+bool vb_plan_local(struct vb_ep *ep, struct vb_work *work);
+// A whole request of an unreliable service, as vb_plan_work().
+bool vb_plan_unreliable(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad);
+
 // The right that a request needs of the peer's queue pair and key; 0: none.
 uint32_t vb_plan_right(enum vb_wr_opcode opcode);
 const struct vb_region *vb_plan_region(const struct vb_ep *ep, enum vb_exposed kind);

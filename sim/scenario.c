@@ -88,6 +88,8 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
     draw_network(s, p);
     draw_schedule(s, p);
     draw_misuse(s, p);
+    s->unreliable = below(p, VB_SIM_UNRELIABLE_MAX + 1);
+    s->conns += s->unreliable;
 }
 
 static uint32_t share(struct vb_prng *p, uint32_t of)

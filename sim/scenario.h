@@ -14,7 +14,8 @@
 enum {
     VB_SIM_NICS_MAX = 8,
     VB_SIM_CONNS_MAX = 12,
-    VB_SIM_EPS_MAX = 2 * VB_SIM_CONNS_MAX,
+    VB_SIM_UNRELIABLE_MAX = 4, // more connections, of unreliable services
+    VB_SIM_EPS_MAX = 2 * (VB_SIM_CONNS_MAX + VB_SIM_UNRELIABLE_MAX),
     VB_SIM_PDS = 2,
     VB_SIM_CQS = 4,
     VB_SIM_OPS_DEFAULT = 5000,
@@ -32,6 +33,7 @@ struct vb_conn_mix {
 struct vb_scenario {
     uint64_t seed;
     uint32_t nics, conns, ops;
+    uint32_t unreliable; // so many of the connections, the last ones, are of UC and UD
     bool ipv6;
     bool big;     // long messages are possible
     uint32_t cqs; // per NIC

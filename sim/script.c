@@ -7,6 +7,7 @@
 #include "sim/model.h"
 #include "sim/plan.h"
 #include "sim/trace.h"
+#include "sim/unreliable.h"
 
 #include <errno.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static void settle(struct vb_node *node, uint32_t cq, const struct vb_wc *wc)
         ep->recv.tail = vb_ep_intake(ep, due->position)->slot_end;
     else
         ep->local.tail = vb_ep_work(ep, due->position)->slot_end;
-    if (wc->status != VB_WC_OK) {
+    if (wc->status != VB_WC_OK && !vb_unreliable_goes_on(ep, due->receive)) {
         ep->saw_error = true;
         vb_conn_broken(ep->conn);
     }
@@ -169,6 +170,7 @@ static void posted(struct vb_ep *ep, const struct vb_work *planned, uint64_t cou
     vb_plan_cover(ep, work, bad);
     vb_model_posted(ep, work);
     w->works++;
+    w->works_unreliable += vb_ep_is_unreliable(ep);
     ep->peer->node->tally.asked_to_count += work->counts;
     vb_digest_add(&w->digest, work->wr_id << 32 | work->len);
     if (((counter + ep->drv.sq.size[counter & (ep->drv.sq.blocks - 1)]) & ~0xffffull) !=
@@ -214,7 +216,11 @@ static struct vb_send_wr request_of(const struct vb_work *work)
                             .raddr = work->raddr,
                             .imm = work->imm};
 
-    if (vb_work_is_atomic(work)) {
+    if (work->to.qpn) {
+        memcpy(wr.to.gid, work->to.addr.b, sizeof wr.to.gid);
+        wr.to.qpn = work->to.qpn;
+        wr.to.qkey = work->to.qkey;
+    } else if (vb_work_is_atomic(work)) {
         wr.atomic.swap_add = work->atomic.swap_add;
         wr.atomic.compare = work->atomic.compare;
         wr.atomic.swap_mask = work->atomic.swap_mask;
@@ -264,6 +270,7 @@ static bool post_sends(struct vb_ep *ep)
     enum vb_bad bad = VB_BAD_NONE;
     bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD || ep->state == VB_QPS_ERR;
 
+    open |= ep->state == VB_QPS_SQE && chance(ep->node, 300000);
     if (!open || !vb_conn_takes_posts(ep) || ep->muted)
         return false;
     if (ep->drv.sq.pi - ep->drv.sq.ci == ep->drv.sq.blocks) {
@@ -279,6 +286,8 @@ static bool post_sends(struct vb_ep *ep)
         return post_batch(ep, works, before, 1, bad);
     }
     uint32_t max = (uint32_t)draw(ep->node, 1, ep->conn->mix.batch_max);
+    if (!vb_unreliable_may_post(ep, max))
+        return false;
     uint32_t n = plan_batch(ep, works, max, before, &bad);
     return n > 0 && post_batch(ep, works, before, n, bad);
 }

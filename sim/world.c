@@ -89,6 +89,7 @@ void vb_world_destroy(struct vb_world *w)
     for (uint32_t i = 0; w->conn && i < w->scen.conns; i++)
         vb_conn_destroy(&w->conn[i]);
     vb_simnet_destroy(w->net);
+    vb_sent_fini(&w->sent);
     free(w->conn);
     free(w);
 }

@@ -9,6 +9,8 @@
 #include "sim/digest.h"
 #include "sim/endpoint.h"
 #include "sim/scenario.h"
+#include "sim/sent.h"
+#include "wire/roce.h"
 
 #include <stdio.h>
 
@@ -16,6 +18,7 @@ enum {
     VB_SIM_EXPOSED = 7, // kinds of exposed regions per domain
     VB_SIM_EVENTS = 8,  // of one step
     VB_SIM_TEXT = 400,
+    VB_SIM_GRH = 40, // bytes in front of a datagram
 };
 
 // A completion the NIC has written and the host has not yet polled.
@@ -27,6 +30,7 @@ struct vb_due {
     uint32_t byte_len;
     enum vb_wc_opcode opcode;
     uint32_t flags, imm; // of a receive
+    uint32_t src_qpn;    // of a datagram
     uint64_t position;   // of the request in its queue
 };
 
@@ -50,6 +54,10 @@ struct vb_tally {
     uint64_t asked_to_count; // additions of one that peers posted
     uint64_t counted;        // those whose success they were told of
     uint64_t verdict[VB_RX_STRANGER + 1];
+    // Of unreliable services: packets out of sequence, dropped as such, dropped for want of a
+    // receive; datagrams.
+    uint64_t uc_out_of_seq, uc_ahead, unready;
+    uint64_t datagrams, dropped_datagrams, qkey_violations;
 };
 
 enum vb_exposed {
@@ -88,6 +96,7 @@ struct vb_node {
     uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
     struct vb_event event_due[VB_SIM_EVENTS];
     uint32_t events_due;
+    uint8_t datagram[VB_SIM_GRH + VB_MTU_MAX]; // as the last one should lie in memory
     struct vb_tally tally;
 };
 
@@ -121,6 +130,8 @@ struct vb_world {
     enum vb_phase phase;
     uint64_t events;
     uint64_t works; // send work requests posted
+    uint64_t works_unreliable;
+    struct vb_sent sent; // frames of unreliable services
     struct vb_digest digest;
     struct vb_simnet *net;
     struct vb_node node[VB_SIM_NICS_MAX];

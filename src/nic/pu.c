@@ -89,14 +89,17 @@ static bool is_peer(const struct vb_qpc *qp, const struct vb_rx_frame *frame)
 
 // Whether a queue pair in another state than RTS hears the packet.
 static bool admits(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_frame *frame,
-                   bool request)
+                   const struct vb_packet *pkt)
 {
     bool receives = qp->state == VB_QPS_RTR || qp->state == VB_QPS_SQE;
+    bool request = pkt->facts & VB_OP_REQUEST;
 
     if (qp->state != VB_QPS_SQD && !(request && receives))
         return false;
     if (!is_peer(qp, frame))
         return false;
+    if (qp->type == VB_QPT_UD && pkt->qkey != qp->qkey)
+        return true; // to be counted and dropped
     if (qp->state == VB_QPS_RTR && !qp->heard)
         vb_pu_event(pu, VB_EVENT_COMM_EST, qp->qpn);
     qp->heard = true;
@@ -113,7 +116,7 @@ static bool is_welcome(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_f
         return false;
     if (qp->type >= VB_QPT_XRC_INI && request != (qp->type == VB_QPT_XRC_TGT))
         return false;
-    return qp->state == VB_QPS_RTS ? is_peer(qp, frame) : admits(pu, qp, frame, request);
+    return qp->state == VB_QPS_RTS ? is_peer(qp, frame) : admits(pu, qp, frame, pkt);
 }
 
 static enum vb_rx_verdict stranger(struct vb_pu *pu)

@@ -111,7 +111,7 @@ static void test_an_addition_by_nobody_is_noticed(void **state)
     vb_world_destroy(w);
 }
 
-static void test_every_rc_opcode_is_executed(void **state)
+static void test_every_opcode_is_executed(void **state)
 {
     (void)state;
     struct vb_batch_result r;
@@ -121,7 +121,9 @@ static void test_every_rc_opcode_is_executed(void **state)
     for (int i = 0; i < 256; i++) {
         const struct vb_opcode_info *info = &vb_opcode_table[i];
         enum vb_cover_row row = vb_cover_of_opcode((uint8_t)i);
-        if (!info->facts || info->transport != VB_TP_RC) {
+        bool driven = info->transport == VB_TP_RC || info->transport == VB_TP_UC ||
+                      info->transport == VB_TP_UD;
+        if (!info->facts || !driven) {
             assert_int_equal(row, VB_COVER_COUNT);
             continue;
         }
@@ -129,6 +131,60 @@ static void test_every_rc_opcode_is_executed(void **state)
         if (r.cover.row[row] == 0)
             fail_msg("%s was never executed", info->name);
     }
+}
+
+// ---- the set of frames sent
+
+static void test_frames_sent_are_known_and_no_others(void **state)
+{
+    (void)state;
+    enum {
+        FRAMES = 5000,
+        LEN = 24
+    };
+    struct vb_sent sent = {0};
+    struct vb_ip a = {{1}}, b = {{2}};
+    uint8_t frame[LEN] = {0};
+
+    assert_false(vb_sent_has(&sent, &a, &b, frame, LEN));
+    for (uint32_t i = 0; i < FRAMES; i++) {
+        memcpy(frame, &i, sizeof i);
+        vb_sent_add(&sent, &a, &b, frame, LEN);
+        vb_sent_add(&sent, &a, &b, frame, LEN);
+    }
+    assert_int_equal(sent.used, FRAMES);
+    for (uint32_t i = 0; i < 2 * FRAMES; i++) {
+        memcpy(frame, &i, sizeof i);
+        assert_int_equal(vb_sent_has(&sent, &a, &b, frame, LEN), i < FRAMES);
+        assert_false(vb_sent_has(&sent, &b, &a, frame, LEN));
+    }
+    memset(frame, 0, sizeof frame);
+    frame[LEN - 1] = frame[4] = 1; // the ICRC does not count, nor what it does not cover
+    assert_true(vb_sent_has(&sent, &a, &b, frame, LEN));
+    frame[LEN - 5] = 1;
+    assert_false(vb_sent_has(&sent, &a, &b, frame, LEN));
+    vb_sent_fini(&sent);
+}
+
+// UC and UD take part, but not more than a quarter.
+static void test_the_share_of_unreliable_services(void **state)
+{
+    (void)state;
+    uint64_t works = 0, unreliable = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct vb_scenario scen;
+        struct vb_coverage cover = {0};
+        vb_scenario_draw(&scen, seed, 0, OPS);
+        struct vb_world *w = vb_world_create(&scen, &cover, NULL);
+        assert_non_null(w);
+        vb_world_run(w);
+        assert_false(w->violated);
+        assert_true(4 * w->works_unreliable <= w->works + 4 * 2 * scen.unreliable);
+        works += w->works;
+        unreliable += w->works_unreliable;
+        vb_world_destroy(w);
+    }
+    assert_true(unreliable > works / 20);
 }
 
 // ---- the model's windows
@@ -251,10 +307,10 @@ static void test_coverage_tells_empty_rows(void **state)
     vb_cover(&b, VB_COVER_TIMEOUT);
     b.moved[VB_QPS_RTS][VB_QPS_ERR] = 1;
     b.moved[VB_QPS_RESET][VB_QPS_RTS] = 1; // not a legal one: only its refusal counts
-    b.moved[VB_QPS_SQE][VB_QPS_RTS] = 1;   // has no row
+    b.moved[VB_QPS_SQE][VB_QPS_RTS] = 1;
     vb_cover_merge(&a, &b);
     assert_int_equal(a.row[VB_COVER_TIMEOUT], 2);
-    assert_int_equal(vb_cover_zero_rows(&a), all - 2);
+    assert_int_equal(vb_cover_zero_rows(&a), all - 3);
 }
 
 int main(void)
@@ -266,7 +322,9 @@ int main(void)
         cmocka_unit_test(test_the_work_is_done_on_as_many_nics_as_asked),
         cmocka_unit_test(test_a_changed_byte_is_noticed),
         cmocka_unit_test(test_an_addition_by_nobody_is_noticed),
-        cmocka_unit_test(test_every_rc_opcode_is_executed),
+        cmocka_unit_test(test_every_opcode_is_executed),
+        cmocka_unit_test(test_frames_sent_are_known_and_no_others),
+        cmocka_unit_test(test_the_share_of_unreliable_services),
         cmocka_unit_test(test_a_window_serves_its_queue_pair_while_it_is_bound),
         cmocka_unit_test(test_a_window_of_type_1_can_be_bound_anew),
         cmocka_unit_test(test_jobs_do_not_change_the_outcome),

@@ -295,6 +295,25 @@ static void test_another_qkey(void **state)
     forge_close(f);
 }
 
+// What is dropped for its key has not come: the host hears of the first datagram that has.
+static void test_another_qkey_in_rtr(void **state)
+{
+    (void)state;
+    struct forge_opts o = defaults();
+    o.state = VB_QPS_RTR;
+    struct forge *f = forge_open(&o);
+    struct vb_packet p = forge_packet(f, VB_RC_SEND_ONLY, 0);
+    p.qkey = QKEY ^ 1;
+    assert_int_equal(forge_give(f, &p), VB_RX_STRANGER);
+    forge_expect_no_event(f);
+    forge_post_recv(f, 1, 0, 100);
+    assert_int_equal(forge_send(f, VB_RC_SEND_ONLY, 0, 0, 0), VB_RX_APPLIED);
+    forge_expect_recv(f, 1, VB_WC_OK, GRH);
+    forge_expect_qp_event(f, VB_EVENT_COMM_EST);
+    forge_expect_no_event(f);
+    forge_close(f);
+}
+
 static void test_numbers_do_not_matter(void **state)
 {
     (void)state;
@@ -382,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_the_header_of_ipv6),
         cmocka_unit_test(test_header_across_segments),
         cmocka_unit_test(test_another_qkey),
+        cmocka_unit_test(test_another_qkey_in_rtr),
         cmocka_unit_test(test_numbers_do_not_matter),
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_a_receive_too_short),
