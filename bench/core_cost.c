@@ -107,7 +107,8 @@ static uint32_t turn(struct end *from, struct end *to, struct vb_rx_frame *frame
     vb_pu_poll(pu, 1);
     for (uint32_t i = 0; i < q->count; i++) {
         const uint8_t *bytes = q->arena + q->frame[i].offset;
-        frames[i] = (struct vb_rx_frame){bytes, bytes, q->frame[i].len, from->ip};
+        frames[i] = (struct vb_rx_frame){
+            .data = bytes, .head = bytes, .len = q->frame[i].len, .src = from->ip};
     }
     uint32_t moved = q->taken = q->count;
     vb_pu_feed(vb_dev_pu(to->dev), frames, moved);

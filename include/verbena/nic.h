@@ -38,10 +38,14 @@ struct vb_nic_opts {
     const char *port;
     uint32_t units; // processing units, which threads can run at the same time: a power of two
                     // up to 16; 0: one. More than one needs the port udp
-    uint32_t window_bytes;  // unacknowledged bytes to one peer, 8 KiB to 1 GiB; 0: 256 KiB, and up
-                            // to 1 MiB if the socket's buffer is larger than Debian's default
-    uint64_t seed;          // of keys and numbers, for tests; 0: drawn from the system
-    const char *faults;     // faults on purpose, as docs/faults.md says; NULL: $VERBENA_FAULTS
+    uint32_t window_bytes; // unacknowledged bytes to one peer, 8 KiB to 1 GiB; 0: 256 KiB, and up
+                           // to 1 MiB if the socket's buffer is larger than Debian's default
+    uint64_t seed;         // of keys and numbers, for tests; 0: drawn from the system
+    const char *faults;    // faults on purpose, as docs/faults.md says; NULL: $VERBENA_FAULTS
+    // Answers to congestion that switches mark: "none", or "dcqcn" with any knobs of
+    // docs/congestion.md: "dcqcn:rp_ai_rate_mbps=100,cnp_interval_us=20". NULL:
+    // $VERBENA_CONGESTION, or none.
+    const char *congestion;
     bool no_helper;         // only threads that poll run the NIC: no other thread is started
     bool guarded;           // memory freed while registered becomes a peer's remote operation error
                             // instead of a crash; slow. Also by $VERBENA_GUARD=1
@@ -50,7 +54,7 @@ struct vb_nic_opts {
 };
 
 // Opens a NIC on UDP port 4791 of the address. -EADDRINUSE: another NIC has it; -EADDRNOTAVAIL: not
-// an address of this machine; -EINVAL: not an address, a port or fault rules.
+// an address of this machine; -EINVAL: not an address, a port, fault rules or congestion control.
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
 // Closes the NIC and everything still open on it.
 void vb_nic_close(struct vb_nic *nic);

@@ -26,6 +26,7 @@ static const struct counter counters[] = {
     PORT_COUNTER(faults_duplicated)
     PORT_COUNTER(faults_delayed)
     PORT_COUNTER(faults_reordered)
+    PORT_COUNTER(faults_marked)
     PORT_COUNTER(faults_unheld)
 };
 // clang-format on

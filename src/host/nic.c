@@ -3,6 +3,7 @@
 #include "host/host.h"
 
 #include "base/bits.h"
+#include "host/congestion.h"
 #include "host/open.h"
 #include "port/clock.h"
 
@@ -183,10 +184,14 @@ static bool decide_guard(const struct vb_nic_opts *opts, bool *guarded)
 static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
 {
     uint64_t secret[2];
-    bool guarded;
+    struct vb_dcqcn_params dcqcn;
+    bool guarded, controlled;
 
     if (!decide_guard(opts, &guarded))
         return -EINVAL;
+    int err = vb_host_congestion(opts, &controlled, &dcqcn);
+    if (err)
+        return err;
     draw(secret, opts->seed);
     struct vb_dev_opts dev = {.seed = secret[0],
                               .secret = secret[1],
@@ -194,7 +199,8 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
                               .lend_bytes = LEND_BYTES,
                               .hold_completions = true,
                               .guard = guarded ? vb_host_guard(nic) : NULL,
-                              .check_zero_length = opts->check_zero_length};
+                              .check_zero_length = opts->check_zero_length,
+                              .dcqcn = controlled ? &dcqcn : NULL};
     choose_window(&dev, opts->window_bytes, nic->lane[0].port->buffer_bytes);
     nic->dev = vb_dev_create(&dev);
     if (!nic->dev)

@@ -2,6 +2,7 @@
 // Opening the port that a NIC asks for: udp, shm, or both (auto), with faults around it.
 #include "host/open.h"
 
+#include "host/congestion.h"
 #include "port/auto.h"
 #include "port/clock.h"
 #include "port/faulty.h"
@@ -15,7 +16,9 @@
 
 static int open_udp(const struct vb_nic_opts *o, const char *address, struct vb_port **port)
 {
-    return vb_udp_open(&(struct vb_udp_opts){.address = address, .error_text = o->error_text},
+    return vb_udp_open(&(struct vb_udp_opts){.address = address,
+                                             .error_text = o->error_text,
+                                             .ecn = vb_host_congestion_on(o)},
                        port);
 }
 
@@ -87,7 +90,8 @@ static int open_several(const struct vb_nic_opts *o, struct vb_port **ports, uin
 {
     const char *name = or_environment(o->port, "VERBENA_PORT", "udp");
     const struct vb_udp_opts udp = {.address = o->address ? o->address : "127.0.0.1",
-                                    .error_text = o->error_text};
+                                    .error_text = o->error_text,
+                                    .ecn = vb_host_congestion_on(o)};
 
     if (strcmp(name, "udp") == 0)
         return vb_udp_open_group(&udp, ports, count);

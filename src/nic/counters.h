@@ -5,6 +5,13 @@
 
 #include <stdint.h>
 
+// Of the notification point (np) and of the reaction point (rp).
+#define VB_CONGESTION_COUNTERS(X) \
+    X(np_cnp_sent)                \
+    X(np_ecn_marked_roce_packets) \
+    X(rp_cnp_handled)             \
+    X(rp_cnp_ignored)
+
 #define VB_COUNTERS(X)        \
     X(sent_pkts)              \
     X(rcvd_pkts)              \
@@ -35,7 +42,8 @@
     X(rx_stranger)            \
     X(rx_handed_over)         \
     X(rx_no_mailbox)          \
-    X(cq_overrun)
+    X(cq_overrun)             \
+    VB_CONGESTION_COUNTERS(X)
 
 struct vb_counters {
 #define VB_COUNTER_FIELD(name) uint64_t name;

@@ -48,6 +48,7 @@ static struct vb_pu *pu_create(struct vb_dev *dev, uint32_t index)
     pu->fetch_depth = dev->fetch_depth;
     vb_fifo_init(&pu->run);
     vb_peer_init_nobody(&pu->nobody);
+    vb_fifo_init(&pu->cnps);
     pu->txq.arena = aligned_alloc(4096, VB_TX_BYTES);
     pu->kept = aligned_alloc(4096, (size_t)VB_TX_FRAMES * VB_MTU_MAX);
     bool made = pu->txq.arena && pu->kept;
@@ -78,6 +79,9 @@ static void configure(struct vb_dev *dev, const struct vb_dev_opts *opts)
     dev->lend_bytes = opts->lend_bytes ? opts->lend_bytes : UINT32_MAX;
     dev->check_zero_length = opts->check_zero_length;
     dev->hold_completions = opts->hold_completions;
+    dev->dcqcn_on = opts->dcqcn != NULL;
+    if (opts->dcqcn)
+        dev->dcqcn = *opts->dcqcn;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
 }
@@ -245,6 +249,12 @@ int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_at
     return err;
 }
 
+// Timers there can be once there is one queue pair or completion queue more.
+static uint32_t timers_after(const struct vb_dev *dev)
+{
+    return (dev->qp_count + 1) * (dev->dcqcn_on ? 2 : 1) + dev->cq_count + 1;
+}
+
 // ---- completion queues
 
 static struct vb_cqc *cq_of(struct vb_dev *dev, uint32_t cqn)
@@ -269,7 +279,7 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
     struct vb_pu *pu = vb_dev_pu_at(dev, attr->pu);
     if (!pu)
         return -ENOENT;
-    if (vb_timers_reserve(&pu->timers, dev->qp_count + dev->cq_count + 1) != 0)
+    if (vb_timers_reserve(&pu->timers, timers_after(dev)) != 0)
         return -ENOMEM;
     struct vb_cqc *cq = calloc(1, sizeof *cq);
     if (!cq)
@@ -282,7 +292,7 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
                           .produced = attr->start,
                           .published = attr->start,
                           .told = attr->start,
-                          .timer = {.deadline_ns = VB_TIMER_NEVER, .of_cq = true},
+                          .timer = {.deadline_ns = VB_TIMER_NEVER, .owner = VB_TIMER_OF_CQ},
                           .consumed = attr->start};
     dev->cqs[i] = cq;
     dev->cq_count++;
@@ -436,11 +446,16 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
         return -ENOENT;
     if (send_cq->pu->qp_count >= VB_DOORBELL_QPS / dev->pu_count - 2)
         return -ENOMEM;
-    int err = vb_timers_reserve(&send_cq->pu->timers, dev->qp_count + dev->cq_count + 1);
+    int err = vb_timers_reserve(&send_cq->pu->timers, timers_after(dev));
     if (!err)
         err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
     if (err)
         return err;
+    err = vb_congestion_attach(send_cq->pu, qp);
+    if (err) {
+        vb_qpc_destroy(send_cq->pu, qp);
+        return err;
+    }
     qp->srq = srq;
     if (srq)
         srq->users++;

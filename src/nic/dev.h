@@ -5,6 +5,7 @@
 #define VB_NIC_DEV_H
 
 #include "nic/counters.h"
+#include "nic/dcqcn.h"
 #include "nic/doorbell.h"
 #include "nic/frame.h"
 #include "nic/memory.h"
@@ -87,6 +88,7 @@ struct vb_dev_opts {
                            // them, so that who sees a completion and exits leaves no peer waiting
     const struct vb_mem_guard *guard; // looks after the memory of all regions; NULL: nobody does
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
+    const struct vb_dcqcn_params *dcqcn; // congestion control; NULL: off
 };
 
 struct vb_cqc_attr {

@@ -137,6 +137,15 @@ static enum vb_rx_verdict hand_over(struct vb_pu *pu, struct vb_pu *to,
     return VB_RX_STRANGER;
 }
 
+// CNPs belong to no service, but to a connection.
+static enum vb_rx_verdict notified(struct vb_pu *pu, struct vb_qpc *qp,
+                                   const struct vb_rx_frame *frame)
+{
+    if (!qp->path || !is_peer(qp, frame))
+        return stranger(pu);
+    return vb_congestion_notified(pu, qp);
+}
+
 static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
                                 const struct vb_packet *pkt)
 {
@@ -147,7 +156,9 @@ static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *fram
     if (qp->pu != pu)
         return hand_over(pu, qp->pu, frame);
     if (!is_welcome(pu, qp, frame, pkt))
-        return stranger(pu);
+        return pkt->opcode == VB_CNP ? notified(pu, qp, frame) : stranger(pu);
+    if (__builtin_expect(frame->ce, 0))
+        vb_congestion_marked(pu, qp);
     if (!vb_qpc_is_reliable(qp))
         return vb_unreliable_receive(pu, qp, pkt, frame);
     return pkt->facts & VB_OP_REQUEST ? vb_responder_receive(pu, qp, pkt)
@@ -273,7 +284,9 @@ static bool timer_step(struct vb_pu *pu)
     struct vb_timer *timer = vb_timers_expire(&pu->timers, pu->now_ns);
     if (!timer)
         return false;
-    if (timer->of_cq) {
+    if (timer->owner == VB_TIMER_OF_RATE) {
+        vb_congestion_timer(pu, VB_CONTAINER_OF(timer, struct vb_congestion, resume));
+    } else if (timer->owner == VB_TIMER_OF_CQ) {
         struct vb_cqc *cq = VB_CONTAINER_OF(timer, struct vb_cqc, timer);
         VB_RECORD(pu, .kind = VB_STEP_TIMER, .cqn = cq->cqn);
         if (cq->crossing)
@@ -292,7 +305,7 @@ static bool next_step(struct vb_pu *pu)
     if (rx_step(pu) || timer_step(pu))
         return true;
     answer_doorbells(pu);
-    return run_step(pu);
+    return vb_congestion_step(pu) || run_step(pu);
 }
 
 struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
@@ -354,6 +367,8 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
         while (rx_step(pu) || timer_step(pu))
             steps++;
         answer_doorbells(pu);
+        while (vb_congestion_step(pu))
+            steps++;
         steps += run_turns(pu);
     } while (steps != before && !pu->tx_full);
     return steps;

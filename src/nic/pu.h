@@ -31,6 +31,7 @@ struct vb_pu {
     uint32_t rx_next, rx_count;
     struct vb_qpc *recv_done; // its receive completion is due before the next frame
     struct vb_fifo run;       // queue pairs with something to do
+    struct vb_fifo cnps;      // those that owe a CNP: struct vb_congestion
     uint32_t fetch_depth;     // as the device's
     uint32_t turn_frames;     // sent by the queue pair at the head of the run list
     bool tx_full;
@@ -70,6 +71,8 @@ struct vb_dev {
     struct vb_srqc **srqs;
     uint32_t srq_room;
     bool check_zero_length, hold_completions;
+    bool dcqcn_on;
+    struct vb_dcqcn_params dcqcn;
     const struct vb_dev_hooks *hooks;
     uint32_t pu_count;
     struct vb_pu *pu[VB_PUS_MAX];

@@ -137,6 +137,7 @@ static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
         pu->recv_done = NULL;
     vb_requester_reset(pu, qp);
     vb_responder_reset(qp);
+    vb_congestion_reset(pu, qp);
     retire_path(pu, qp);
     qp->sq.end = qp->sq.fetched = qp->sq.start;
     qp->rq.end = qp->rq.taken = qp->rq.start;
@@ -286,6 +287,7 @@ static void set_service(struct vb_qpc *qp, enum vb_qp_type type)
     qp->type = type;
     qp->transport = service[type].transport;
     qp->heads = service[type].heads;
+    qp->sends_plainly = type != VB_QPT_UD;
 }
 
 int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb_cqc *recv_cq,
@@ -335,5 +337,6 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
 void vb_qpc_destroy(struct vb_pu *pu, struct vb_qpc *qp)
 {
     to_reset(pu, qp);
+    vb_congestion_detach(pu, qp);
     free(qp);
 }

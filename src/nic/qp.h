@@ -6,6 +6,7 @@
 
 #include "base/fifo.h"
 #include "nic/completion.h"
+#include "nic/congestion.h"
 #include "nic/dev.h"
 #include "nic/srq.h"
 #include "nic/timer.h"
@@ -165,15 +166,17 @@ struct vb_qpc {
     uint8_t max_rd_atomic, max_dest_rd_atomic;
     uint8_t min_rnr_timer;
     bool wqe_checks;
-    bool flushing; // the request that failed has had its completion
-    bool drained;  // in SQD, and said so
-    bool heard;    // a packet has come
+    bool sends_plainly; // no datagrams, and at no rate
+    bool flushing;      // the request that failed has had its completion
+    bool drained;       // in SQD, and said so
+    bool heard;         // a packet has come
     struct vb_ip local;
     uint16_t src_port;
     struct vb_sq sq;
     struct vb_rq rq;
     struct vb_requester req;
     struct vb_responder resp;
+    struct vb_congestion *congestion; // NULL: off
 };
 
 static inline bool vb_qpc_is_reliable(const struct vb_qpc *qp)

@@ -541,7 +541,28 @@ static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     return true;
 }
 
-static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
+// A packet after which the rate makes the others wait asks for an ACK: the wait may be longer than
+// the acknowledgement timer.
+static bool send_at_rate(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    uint8_t *last_word = vb_pu_tx_at(pu) + VB_BTH_BYTES - 4;
+    uint32_t frames = pu->txq.count;
+
+    if (vb_congestion_holds(pu, qp))
+        return false;
+    bool made = send_data(pu, qp, wr);
+    if (pu->txq.count > frames && vb_congestion_charge(pu, qp) && vb_qpc_is_reliable(qp))
+        vb_put_be32(last_word, vb_get_be32(last_word) | VB_BTH_ACK_REQUEST);
+    return made;
+}
+
+static __attribute__((noinline)) bool send_otherwise(struct vb_pu *pu, struct vb_qpc *qp,
+                                                     struct vb_wr *wr)
+{
+    return qp->type == VB_QPT_UD ? send_datagram(pu, qp, wr) : send_at_rate(pu, qp, wr);
+}
+
+static inline __attribute__((always_inline)) bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_wr *wr = qp->req.cursor;
 
@@ -557,7 +578,8 @@ static bool send_next(struct vb_pu *pu, struct vb_qpc *qp)
         return send_read(pu, qp, wr);
     if (wr->awaits)
         return send_single(pu, qp, wr);
-    return qp->type == VB_QPT_UD ? send_datagram(pu, qp, wr) : send_data(pu, qp, wr);
+    return __builtin_expect(qp->sends_plainly, 1) ? send_data(pu, qp, wr)
+                                                  : send_otherwise(pu, qp, wr);
 }
 
 // In SQD nothing is fetched or begun; the host hears when the last request is done.

@@ -555,9 +555,16 @@ bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp)
         pu->tx_full = true;
         return false;
     }
-    while (r->job_count > 0)
-        if (send_response(pu, qp))
-            return true;
+    bool at_rate = __builtin_expect(qp->congestion != NULL, 0) && r->job_count > 0;
+    if (at_rate && vb_congestion_holds(pu, qp))
+        return false; // an ACK must not overtake a response
+    while (r->job_count > 0) {
+        if (!send_response(pu, qp))
+            continue;
+        if (at_rate)
+            vb_congestion_charge(pu, qp);
+        return true;
+    }
     if (r->answer == VB_ANSWER_NONE)
         return false;
     send_answer(pu, qp);

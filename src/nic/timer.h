@@ -10,11 +10,17 @@
 
 #define VB_TIMER_NEVER UINT64_MAX
 
+enum vb_timer_owner {
+    VB_TIMER_OF_REQUESTER,
+    VB_TIMER_OF_CQ,
+    VB_TIMER_OF_RATE, // of a queue pair that congestion control holds
+};
+
 struct vb_timer {
     uint64_t deadline_ns; // VB_TIMER_NEVER: not armed
     uint64_t key_ns;      // what the heap is ordered by, never after deadline_ns
     uint32_t slot;        // place in the heap + 1, 0: not in it
-    bool of_cq;           // a completion queue's; else a requester's
+    enum vb_timer_owner owner;
 };
 
 struct vb_timers {

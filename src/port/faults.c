@@ -28,7 +28,7 @@ enum op_class {
 const char *const vb_fault_action_names[FAULT_ACTIONS] = {
     [FAULT_DROP] = "drop",         [FAULT_DUP] = "dup",         [FAULT_CORRUPT] = "corrupt",
     [FAULT_DELAY] = "delay",       [FAULT_REORDER] = "reorder", [FAULT_WC] = "wc",
-    [FAULT_QP_ERROR] = "qp_error", [FAULT_REG_MR] = "reg_mr",
+    [FAULT_QP_ERROR] = "qp_error", [FAULT_REG_MR] = "reg_mr",   [FAULT_MARK] = "mark",
 };
 
 const struct fault_word vb_fault_op_words[] = {
@@ -167,8 +167,10 @@ static bool fires(struct fault_rule *r, enum fault_action action, struct vb_prng
     return hit;
 }
 
-static void apply(struct fault_rule *r, struct vb_prng *prng, struct vb_fault_fate *fate)
+static void apply(struct fault_rule *r, enum vb_fault_dir dir, struct vb_fault_fate *fate)
 {
+    struct vb_prng *prng = &r->prng[dir];
+
     if (fires(r, FAULT_DROP, prng))
         fate->drop = true;
     if (fires(r, FAULT_DUP, prng))
@@ -185,6 +187,8 @@ static void apply(struct fault_rule *r, struct vb_prng *prng, struct vb_fault_fa
     if (fires(r, FAULT_DELAY, prng))
         fate->delay_ns +=
             vb_prng_range(prng, r->delay_ns - r->jitter_ns, r->delay_ns + r->jitter_ns);
+    if (dir == VB_FAULT_RX && fires(r, FAULT_MARK, prng))
+        fate->mark = true;
 }
 
 void vb_faults_judge(struct vb_faults *faults, enum vb_fault_dir dir, const uint8_t *head,
@@ -196,7 +200,7 @@ void vb_faults_judge(struct vb_faults *faults, enum vb_fault_dir dir, const uint
         if (!frame_matches(r, dir, head, len))
             continue;
         r->counts.matched++;
-        apply(r, &r->prng[dir], fate);
+        apply(r, dir, fate);
     }
     if (fate->copies > VB_FAULTS_COPIES)
         fate->copies = VB_FAULTS_COPIES;

@@ -28,6 +28,7 @@ enum vb_fault_dir {
 struct vb_fault_fate {
     bool drop;
     bool corrupt;
+    bool mark;            // congestion was met: only frames that come in
     uint32_t copies;      // beside the frame itself
     uint32_t hold_frames; // 0: it keeps its place; else it waits until so many have overtaken it
     uint64_t hold_ns;     // … or for so long

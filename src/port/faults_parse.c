@@ -335,7 +335,7 @@ static bool parse_clause(struct parser *p)
         key++;
     if (key == KEYS)
         return vb_fault_complain(&p->c, word.start,
-                                 "no such key; there are drop dup corrupt reorder delay wc "
+                                 "no such key; there are drop dup corrupt reorder delay mark wc "
                                  "qp_error reg_mr dir qp op seed");
     if (!vb_fault_take(&p->c, "="))
         return vb_fault_complain(&p->c, p->c.at, "a clause is key=value, like drop=1%");
@@ -371,7 +371,8 @@ static bool check_rule(struct parser *p)
         return fail_key(p, key, "a rule needs an action, like drop=1%");
     }
     if (!(actions & FAULT_FRAME_ACTIONS)) {
-        static const char advice[] = "a condition for frames: drop, dup, corrupt, reorder, delay";
+        static const char advice[] =
+            "a condition for frames: drop, dup, corrupt, reorder, delay, mark";
         if (p->seen[KEY_DIR].start)
             return fail_key(p, KEY_DIR, advice);
         if (p->seen[KEY_OP].start)
@@ -379,6 +380,10 @@ static bool check_rule(struct parser *p)
         if (p->seen[KEY_QP].start && actions & FAULT_BIT(FAULT_REG_MR))
             return fail_key(p, KEY_QP, "registrations have no queue pair");
     }
+    if (actions & FAULT_BIT(FAULT_MARK) && p->rule->dirs == FAULT_BIT(VB_FAULT_TX))
+        return fail_key(p, KEY_DIR, "only frames that come in can be marked: dir=rx");
+    if (actions == FAULT_BIT(FAULT_MARK))
+        p->rule->dirs = FAULT_BIT(VB_FAULT_RX);
     for (unsigned a = FAULT_WC; a < FAULT_ACTIONS; a++)
         if (actions & FAULT_BIT(a) && actions != FAULT_BIT(a))
             return fail_key(p, a, "this needs a rule of its own: put ';' around it");

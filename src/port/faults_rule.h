@@ -12,6 +12,7 @@ enum fault_action {
     FAULT_CORRUPT,
     FAULT_REORDER,
     FAULT_DELAY,
+    FAULT_MARK,
     FAULT_WC,
     FAULT_QP_ERROR,
     FAULT_REG_MR,

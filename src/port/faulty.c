@@ -46,6 +46,7 @@ static void publish_stats(struct faulty *y)
     s->faults_duplicated += y->own.faults_duplicated;
     s->faults_delayed += y->own.faults_delayed;
     s->faults_reordered += y->own.faults_reordered;
+    s->faults_marked += y->own.faults_marked;
     s->faults_unheld += y->own.faults_unheld;
 }
 
@@ -64,6 +65,7 @@ static void count_fate(struct faulty *y, const struct vb_fault_fate *fate)
     y->own.faults_duplicated += fate->copies;
     y->own.faults_delayed += fate->delay_ns > 0;
     y->own.faults_reordered += fate->hold_frames > 0;
+    y->own.faults_marked += fate->mark;
 }
 
 // Room among the held for a frame that has to wait. NULL: it goes on at once.
@@ -214,7 +216,7 @@ static uint32_t lend(struct faulty *y, struct vb_held *h, struct vb_rx_frame *fr
     vb_fifo_push(&y->lent, &h->link);
     for (uint32_t i = 0; i <= h->copies; i++)
         frames[i] = (struct vb_rx_frame){
-            .data = h->bytes, .head = h->bytes, .len = h->len, .src = h->key.ip};
+            .data = h->bytes, .head = h->bytes, .len = h->len, .src = h->key.ip, .ce = h->ce};
     return 1 + h->copies;
 }
 
@@ -237,10 +239,13 @@ static uint32_t take_rx(struct faulty *y, struct vb_rx_frame *frames, uint64_t n
     struct vb_held *h = hold_back(y, &y->rx_hold, &key, &fate, now, f->len);
     if (h) {
         fill_held(h, f);
+        h->ce = f->ce || fate.mark;
         return 0;
     }
-    for (uint32_t i = 0; i <= fate.copies; i++)
+    for (uint32_t i = 0; i <= fate.copies; i++) {
         frames[i] = *f;
+        frames[i].ce |= fate.mark;
+    }
     vb_hold_pass(&y->rx_hold, &key);
     return 1 + fate.copies;
 }

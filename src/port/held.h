@@ -34,6 +34,7 @@ struct vb_held {
     struct vb_lane_key key;
     struct vb_path path; // sending only
     bool corrupt;
+    bool ce;
     uint32_t copies;
     uint32_t len;
     uint8_t bytes[];

@@ -28,6 +28,7 @@ struct vb_port_stats {
     uint64_t faults_duplicated; // copies made
     uint64_t faults_delayed;
     uint64_t faults_reordered;
+    uint64_t faults_marked;
     uint64_t faults_unheld; // that should have waited, but too many did
 };
 

@@ -122,6 +122,7 @@ enum shm_ring_verdict vb_shm_ring_take(struct shm_ring_rx *ring, struct vb_rx_fr
             frames[n].data = bytes;
             frames[n].head = heads[n].b;
             frames[n].len = len;
+            frames[n].ce = false;
             n++;
         }
         ring->pos += is_skip ? left : record_bytes(len);

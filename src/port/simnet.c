@@ -25,6 +25,8 @@ struct packet {
     uint16_t src_port;
     uint16_t burst_index;
     bool corrupted;
+    bool ecn, ce;
+    bool funneled; // it is behind the funnel
     uint32_t len;
     uint8_t bytes[VB_FRAME_MAX];
 };
@@ -50,6 +52,8 @@ struct host {
     struct vb_simnet *net;
     struct vb_simnet_host opts;
     uint32_t index;
+    struct vb_simnet_funnel funnel;
+    uint64_t funnel_busy_ns; // until the last accepted frame has left it
     struct packet *inbox, **inbox_end;
     uint32_t inbox_count;
     struct packet *lent; // handed out by the last receive
@@ -274,6 +278,7 @@ static void send_one(struct host *from, const struct vb_txq *txq, const struct v
     p->to = to->index;
     p->src_port = frame->path->src_port;
     p->burst_index = burst_index;
+    p->ecn = from->opts.ecn;
     p->len = frame->len;
     vb_tx_copy(txq, frame, p->bytes);
     uint16_t id = from->opts.random_ids ? (uint16_t)vb_prng_next(&net->prng) : burst_index;
@@ -355,6 +360,45 @@ static void deliver(struct vb_simnet *net, struct packet *p)
     to->inbox_count++;
 }
 
+// Whether a frame that finds so many bytes waiting is marked.
+static bool marks(struct vb_simnet *net, const struct vb_simnet_funnel *f, uint64_t waiting_bytes)
+{
+    if (waiting_bytes < f->mark_min_bytes || f->mark_max_bytes == 0)
+        return false;
+    if (waiting_bytes >= f->mark_max_bytes)
+        return true;
+    uint64_t part = (waiting_bytes - f->mark_min_bytes) * f->mark_max_ppm /
+                    (f->mark_max_bytes - f->mark_min_bytes);
+    return vb_prng_chance(&net->prng, (uint32_t)part);
+}
+
+// A frame reaches the switch: it waits there, or is dropped. False: there is no funnel for it.
+static bool funnel(struct vb_simnet *net, struct packet *p, uint64_t at_ns)
+{
+    struct host *to = net->hosts[p->to];
+    const struct vb_simnet_funnel *f = &to->funnel;
+
+    if (f->bytes_per_us == 0 || p->funneled)
+        return false;
+    uint64_t start = to->funnel_busy_ns > at_ns ? to->funnel_busy_ns : at_ns;
+    uint64_t waiting_bytes = (start - at_ns) * f->bytes_per_us / 1000;
+    bool full = waiting_bytes + p->len > f->queue_bytes && waiting_bytes > 0;
+    if (!full) {
+        to->funnel_busy_ns = start + (uint64_t)p->len * 1000 / f->bytes_per_us;
+        p->funneled = true;
+        if (p->ecn && marks(net, f, waiting_bytes)) {
+            p->ce = true;
+            net->stats.marked++;
+        }
+        if (waiting_bytes > net->stats.funnel_bytes_max)
+            net->stats.funnel_bytes_max = waiting_bytes;
+    }
+    net->stats.tail_dropped += full;
+    if (full || !heap_push(net, (struct arrival){to->funnel_busy_ns, net->order++, p}))
+        packet_put(net, p);
+    return true;
+}
+
 static void return_lent(struct host *h)
 {
     for (struct packet *p = h->lent, *next; p; p = next) {
@@ -375,8 +419,11 @@ static uint32_t host_receive(struct vb_port *port, struct vb_rx_frame *frames)
     uint32_t batch = (uint32_t)vb_prng_range(&h->net->prng, 1, h->opts.batch_max);
     struct packet **end = &h->inbox;
     for (; count < batch && *end; count++, end = &(*end)->next)
-        frames[count] = (struct vb_rx_frame){
-            .data = (*end)->bytes, .head = (*end)->bytes, .len = (*end)->len, .src = (*end)->src};
+        frames[count] = (struct vb_rx_frame){.data = (*end)->bytes,
+                                             .head = (*end)->bytes,
+                                             .len = (*end)->len,
+                                             .src = (*end)->src,
+                                             .ce = (*end)->ce};
     h->lent = h->inbox;
     h->inbox = *end;
     *end = NULL;
@@ -421,6 +468,11 @@ void vb_simnet_shape(struct vb_simnet *net, uint32_t from, uint32_t to,
                      const struct vb_simnet_link *link)
 {
     net->links[from][to].shape = *link;
+}
+
+void vb_simnet_funnel(struct vb_simnet *net, uint32_t to, const struct vb_simnet_funnel *f)
+{
+    net->hosts[to]->funnel = *f;
 }
 
 void vb_simnet_cut(struct vb_simnet *net, uint32_t from, uint32_t to, uint64_t until_ns)
@@ -475,8 +527,12 @@ void vb_simnet_advance(struct vb_simnet *net, uint64_t now_ns)
 {
     assert(now_ns >= net->now_ns);
     net->now_ns = now_ns;
-    while (net->heap_count > 0 && net->heap[0].at_ns <= now_ns)
-        deliver(net, heap_pop(net));
+    while (net->heap_count > 0 && net->heap[0].at_ns <= now_ns) {
+        uint64_t at_ns = net->heap[0].at_ns;
+        struct packet *p = heap_pop(net);
+        if (!funnel(net, p, at_ns))
+            deliver(net, p);
+    }
 }
 
 uint64_t vb_simnet_next(const struct vb_simnet *net)

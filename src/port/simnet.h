@@ -26,6 +26,15 @@ struct vb_simnet_link {
     uint32_t queue_bytes;  // waiting behind that limit; frames past it are dropped
 };
 
+// The switch's port towards a host: a queue that all links to the host share, behind their delays.
+// Frames of hosts that know ECN are marked as RED does by the queue's length: none below min, a
+// growing part up to max_ppm at max, all from there on.
+struct vb_simnet_funnel {
+    uint32_t bytes_per_us; // 0: none
+    uint32_t queue_bytes;  // frames past it are dropped
+    uint32_t mark_min_bytes, mark_max_bytes, mark_max_ppm;
+};
+
 struct vb_simnet_host {
     struct vb_ip ip;
     uint16_t src_port;
@@ -33,12 +42,15 @@ struct vb_simnet_host {
     uint32_t merge_ppm; // receive side: how often the burst index is known, as with GRO
     uint32_t batch_max; // frames per receive, 1 to VB_PORT_RX_BATCH
     uint32_t stall_ppm; // how often a send takes only some of the frames
+    bool ecn;           // what it sends may be marked instead of dropped
 };
 
 struct vb_simnet_stats {
     uint64_t sent, delivered;
     uint64_t lost, duplicated, reordered, corrupted, tail_dropped, cut, unroutable, injected;
-    uint64_t false_passes; // corrupted frames that the 16 bits left after solving did not catch
+    uint64_t marked;
+    uint64_t funnel_bytes_max; // that waited at once before any host
+    uint64_t false_passes;     // corrupted frames that the 16 bits left after solving did not catch
 };
 
 // NULL: no memory.
@@ -52,6 +64,8 @@ int vb_simnet_attach(struct vb_simnet *net, const struct vb_simnet_host *host,
 // Shapes the link between hosts by their order of attachment.
 void vb_simnet_shape(struct vb_simnet *net, uint32_t from, uint32_t to,
                      const struct vb_simnet_link *link);
+// Frames to the host pass a funnel from now on.
+void vb_simnet_funnel(struct vb_simnet *net, uint32_t to, const struct vb_simnet_funnel *funnel);
 // Drops everything sent on the link before `until_ns`.
 void vb_simnet_cut(struct vb_simnet *net, uint32_t from, uint32_t to, uint64_t until_ns);
 // No faults from now on: delays and bandwidth stay, frames under way arrive.

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/filter.h>
+#include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,18 @@ static int set_up_v6(const struct vb_udp_opts *opts, int fd)
     return error;
 }
 
+// RoCE's answer to congestion is the core's; here it is only carried. ECT(0), as annex A17 asks.
+static int set_up_ecn(const struct vb_udp_opts *opts, int fd, bool ipv6)
+{
+    int level = ipv6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    int error = set_option(opts, fd, level, ipv6 ? IPV6_TCLASS : IP_TOS, IPTOS_ECN_ECT0,
+                           ipv6 ? "IPV6_TCLASS" : "IP_TOS");
+    if (error == 0)
+        error = set_option(opts, fd, level, ipv6 ? IPV6_RECVTCLASS : IP_RECVTOS, 1,
+                           ipv6 ? "IPV6_RECVTCLASS" : "IP_RECVTOS");
+    return error;
+}
+
 static void tune(int fd)
 {
     // Merging is switched on when a stream comes. The first time costs the system most: now.
@@ -92,6 +105,8 @@ static int open_socket(const struct vb_udp_opts *opts, const union udp_address *
     if (s < 0)
         return s;
     int error = at->any.sa_family == AF_INET6 ? set_up_v6(opts, s) : set_up_v4(opts, s);
+    if (error == 0 && opts->ecn)
+        error = set_up_ecn(opts, s, at->any.sa_family == AF_INET6);
     tune(s);
     if (joins)
         (void)share(s, 1);
@@ -146,6 +161,7 @@ static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port *
     }
     vb_udp_tx_init(&u->tx, &at);
     u->ipv6 = at.any.sa_family == AF_INET6;
+    u->ecn = opts->ecn;
     u->address_bytes = vb_udp_address_bytes(&at);
     u->port.ops = &udp_ops;
     u->port.local = vb_udp_address_ip(&at);

@@ -8,6 +8,7 @@
 struct vb_udp_opts {
     const char *address; // IPv4 or IPv6 literal; link-local with its interface: fe80::1%eth0
     char *error_text;    // VB_ERROR_TEXT bytes, or NULL
+    bool ecn; // sends as capable of ECN, and tells which frames came marked: both cost a little
 };
 
 // 0 or a negative errno; error_text then says in words what was wrong.

@@ -5,6 +5,7 @@
 #include "port/udp_state.h"
 
 #include <errno.h>
+#include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,22 @@ static uint32_t segment_bytes(struct msghdr *h, uint32_t datagram_bytes)
         }
     }
     return bytes;
+}
+
+// Whether the traffic class says that congestion was met.
+static bool is_marked(struct msghdr *h)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
+        int class = 0;
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
+            class = *CMSG_DATA(c); // a byte
+        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
+            memcpy(&class, CMSG_DATA(c), sizeof class);
+        else
+            continue;
+        return (class & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
+    }
+    return false;
 }
 
 static struct udp_source *meet(const struct udp *u, struct udp_source *s,
@@ -169,8 +186,8 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
         }
         if (!check(u, source, segment, frame, len))
             continue;
-        frames[made++] =
-            (struct vb_rx_frame){.data = frame, .head = frame, .len = len, .src = source->ip};
+        frames[made++] = (struct vb_rx_frame){
+            .data = frame, .head = frame, .len = len, .src = source->ip, .ce = rx->ce[at]};
     }
     if (rx->offset >= total) {
         rx->at++;
@@ -184,11 +201,25 @@ static void set_merging(const struct udp *u, int on)
     (void)setsockopt(u->fd, SOL_UDP, UDP_GRO, &on, sizeof on);
 }
 
+// One datagram, and whether it came marked.
+static ssize_t pull_class(struct udp *u)
+{
+    struct msghdr *h = &u->rx.msg[0].msg_hdr;
+    ssize_t bytes = recvmsg(u->fd, h, 0);
+
+    u->rx.ce[0] = bytes >= 0 && is_marked(h);
+    h->msg_controllen = sizeof u->rx.control[0].bytes; // ready for the next receive
+    h->msg_namelen = u->address_bytes;
+    return bytes;
+}
+
 static void pull_lone(struct udp *u)
 {
     struct udp_rx *rx = &u->rx;
     socklen_t from_len = u->address_bytes;
-    ssize_t bytes = recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, &rx->from[0].any, &from_len);
+    ssize_t bytes =
+        u->ecn ? pull_class(u)
+               : recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, &rx->from[0].any, &from_len);
     if (bytes < 0) {
         rx->streak = 0;
         return;
@@ -210,6 +241,7 @@ static void pull_stream(struct udp *u)
     for (uint32_t i = 0; i < rx->count; i++) {
         struct msghdr *h = &rx->msg[i].msg_hdr;
         rx->step[i] = segment_bytes(h, rx->msg[i].msg_len);
+        rx->ce[i] = u->ecn && is_marked(h);
         h->msg_controllen = sizeof rx->control[i].bytes; // ready for the next receive
         h->msg_namelen = u->address_bytes;
     }

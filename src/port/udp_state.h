@@ -21,9 +21,10 @@ enum {
     UDP_SOURCES = 256,    // power of two
 };
 
-// Room for one control message that holds an int or less, aligned as the system wants it.
+// Room for two control messages (the length of merged packets; their traffic class) that hold an
+// int or less, aligned as the system wants it.
 union udp_control {
-    alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(int))];
+    alignas(struct cmsghdr) uint8_t bytes[2 * CMSG_SPACE(sizeof(int))];
 };
 
 struct udp_tx {
@@ -65,6 +66,7 @@ struct udp_rx {
     union udp_address from[UDP_RX_DATAGRAMS];
     union udp_control control[UDP_RX_DATAGRAMS];
     uint32_t step[UDP_RX_DATAGRAMS]; // length of a datagram's frames, but the last
+    bool ce[UDP_RX_DATAGRAMS];       // the datagram came marked: all packets merged into it did
     uint32_t count;                  // datagrams of the last receive
     uint32_t at;                     // the first of them not split to its end
     uint32_t offset;                 // where to go on in it
@@ -77,6 +79,7 @@ struct udp {
     struct vb_port port; // first: a vb_port pointer is a udp pointer
     int fd;
     bool ipv6;
+    bool ecn;                // frames' marks are looked at
     socklen_t address_bytes; // of a socket address of this family
     struct udp_tx tx;
     struct udp_rx rx;

@@ -74,6 +74,7 @@ def pairs(build):
         perf(build, "read", 63, 4096, {"RDMA_READ_REQUEST", "RDMA_READ_RESPONSE_ONLY"}),
         perf(build, "read", 5001, 1024, READ_SPLIT | {"RDMA_READ_REQUEST"}),
         perf(build, "read", 65536, 4096, READ_SPLIT | {"RDMA_READ_REQUEST"}),
+        congested(build, 65536, 4096, WRITE_SPLIT | {"ACKNOWLEDGE", "CNP"}),
     ]
 
 
@@ -92,6 +93,15 @@ def perf(build, operation, size, mtu, opcodes):
         command + ["--listen", "--once", "--local", SERVER_IP],
         command + [operation, SERVER_IP, "--local", CLIENT_IP, "--size", size, "--mtu", mtu,
                    "--iters", 40], opcodes)
+
+
+def congested(build, size, mtu, opcodes):
+    """WRITEs that reach the server marked by congestion."""
+    pair = perf(build, "write", size, mtu, opcodes)
+    env = ["/usr/bin/env", "VERBENA_CONGESTION=dcqcn"]
+    return Pair(
+        f"congested {size} mtu {mtu}", [*env, "VERBENA_FAULTS=mark=10%", *pair.server],
+        [*env, *pair.client], opcodes)
 
 
 @contextlib.contextmanager

@@ -190,7 +190,8 @@ struct forge *forge_open(const struct forge_opts *opts)
                                                  .window_bytes = f->opts.window_bytes,
                                                  .fetch_depth = f->opts.fetch_depth,
                                                  .lend_bytes = f->opts.lend_bytes,
-                                                 .check_zero_length = f->opts.check_zero_length});
+                                                 .check_zero_length = f->opts.check_zero_length,
+                                                 .dcqcn = f->opts.dcqcn});
     assert_non_null(f->dev);
     f->pu = vb_dev_pu(f->dev);
     vb_pu_observe(f->pu, observe, f);

@@ -40,6 +40,7 @@ struct forge_opts {
     uint32_t key_access; // of the memory's key
     bool check_zero_length;
     bool ipv6; // addresses of both sides
+    const struct vb_dcqcn_params *dcqcn;
 };
 
 struct forge_sent {

@@ -55,6 +55,9 @@ static const char *const pairs[][2] = {
     {"dup=0.1%:3", "dup=0.1%:3"},
     {"dup=#2:1", "dup=#2"},
     {"corrupt=10ppm", "corrupt=0.001%"},
+    {"mark=0.5%", "mark=0.5%,dir=rx"},
+    {"mark=#2,dir=both,qp=1", "mark=#2,dir=rx,qp=0x1"},
+    {"mark=#2,drop=1%", "drop=1%,mark=#2"},
     {"reorder=0.5%", "reorder=0.5%"},
     {"reorder=0.5%:1..4~1ms", "reorder=0.5%"},
     {"reorder=#1:2", "reorder=#1:2"},
@@ -106,7 +109,7 @@ static void test_every_form_has_a_canonical_text(void **state)
 #define RANGE       "reorder=1%:2..4 lets 2 to 4 frames overtake; 1 to 64 are possible"
 #define COPIES      "dup=1%:3 makes three copies more; 1 to 7 are possible"
 #define QP          "a queue pair is 0x12, 18 or 0x10..0x1f, at most 0xffffff"
-#define FRAMES      "a condition for frames: drop, dup, corrupt, reorder, delay"
+#define FRAMES      "a condition for frames: drop, dup, corrupt, reorder, delay, mark"
 #define KIND        "a work request is send, write, read, atomic, recv or any; | joins several"
 #define OP \
     "an op is send, write, read, read_resp, ack, nak, rnr, atomic, atomic_ack, imm, inv, any, 0x81"
@@ -182,8 +185,8 @@ static const char *const cases[][3] = {
     {"seed=1;seed=2", "'seed=2': there is one seed for all rules", "8"},
     {"drop=1%,seed=2", "'seed=2': the seed is for all rules: put ';' around it", "9"},
     {"dorp=1%",
-     "'dorp=1%': no such key; there are drop dup corrupt reorder delay wc qp_error reg_mr dir "
-     "qp op seed",
+     "'dorp=1%': no such key; there are drop dup corrupt reorder delay mark wc qp_error reg_mr "
+     "dir qp op seed",
      "1"},
     {"drop", "'drop': a clause is key=value, like drop=1%", "5"},
     {"drop=1%,drop=2%", "'drop=2%': this key is already in the rule; ';' begins another one", "9"},
@@ -194,6 +197,9 @@ static const char *const cases[][3] = {
     {"qp_error=1%,op=send", "'op=send': " FRAMES, "13"},
     {"reg_mr=#1,qp=3", "'qp=3': registrations have no queue pair", "11"},
     {"drop=1%,wc=retry_exc", "'wc=retry_exc': " ALONE, "9"},
+    {"mark=1", "'mark=1': " PROBABILITY, "6"},
+    {"mark=1%,dir=tx", "'dir=tx': only frames that come in can be marked: dir=rx", "9"},
+    {"mark=1%,reg_mr=1%", "'reg_mr=1%': " ALONE, "9"},
     {"qp_error=1%,reg_mr=1%", "'qp_error=1%': " ALONE, "1"},
 };
 

@@ -374,6 +374,27 @@ static void test_received_frames_meet_their_fates(void **state)
     rig_close(g);
 }
 
+static void test_received_frames_are_marked(void **state)
+{
+    (void)state;
+    static const bool marked[] = {false, true, true, false};
+    struct rig *g = rig_open("mark=#2..3;dup=#2,dir=rx;delay=2us@#3,dir=rx");
+    for (uint32_t i = 0; i < 2; i++)
+        rig_arrive(g, 1, 1);
+    assert_int_equal(rig_receive(g), 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(g->frames[i].ce, marked[i]); // the copy is, too
+    rig_arrive(g, 1, 1);
+    rig_arrive(g, 1, 1); // behind the delayed one
+    assert_int_equal(rig_receive(g), 0);
+    g->now += 2000;
+    assert_int_equal(rig_receive(g), 2);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(g->frames[i].ce, marked[2 + i]);
+    assert_int_equal(g->port->stats.faults_marked, 2);
+    rig_close(g);
+}
+
 static void test_received_frames_are_reordered(void **state)
 {
     (void)state;
@@ -518,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_held_frames_own_their_path_and_payload),
         cmocka_unit_test(test_no_more_are_held_than_fit),
         cmocka_unit_test(test_received_frames_meet_their_fates),
+        cmocka_unit_test(test_received_frames_are_marked),
         cmocka_unit_test(test_received_frames_are_reordered),
         cmocka_unit_test(test_frames_past_the_batch_come_next),
         cmocka_unit_test(test_rules_can_be_replaced),
