@@ -53,6 +53,12 @@
     X(NAK_UNALIGNED, "answer", "NAK invalid request: unaligned atomic")      \
     X(NAK_TOO_MANY, "answer", "NAK invalid request: too many at once")       \
     X(RNR_WRITE, "answer", "RNR NAK for a WRITE with immediate")             \
+    X(CREDIT_SOME, "credit", "told")                                         \
+    X(CREDIT_ZERO, "credit", "told: no receive waits")                       \
+    X(CREDIT_NONE, "credit", "told: no information")                         \
+    X(CREDIT_UPDATE, "credit", "told unasked, when receives were posted")    \
+    X(CREDIT_LIMITED, "credit", "requester waits for a receive")             \
+    X(CREDIT_PROBE, "credit", "sent without, to ask")                        \
     X(DUP_SEND, "duplicate", "SEND packet again")                            \
     X(DUP_WRITE, "duplicate", "WRITE packet again")                          \
     X(DUP_READ_FULL, "duplicate", "READ again, whole")                       \
@@ -182,6 +188,7 @@
     X(FORGED_PAST, "forged", "request from the far past")                    \
     X(FORGED_FUTURE, "forged", "request from the far future")                \
     X(FORGED_ANSWER, "forged", "answer to nothing")                          \
+    X(FORGED_CREDITS, "forged", "credits")                                   \
     X(FORGED_TRANSPORT, "forged", "packet of another service")               \
     X(NET_LOST, "network", "lost")                                           \
     X(NET_DUPLICATED, "network", "duplicated")                               \

@@ -59,6 +59,7 @@ struct vb_work {
     bool counts;          // adds one to a counter that nobody else changes
     int64_t first;        // packet
     uint32_t psns;
+    uint32_t ssn;          // its number among the peer's messages
     uint64_t bytes_before; // payload bytes of all earlier requests
     bool malformed;
     uint64_t slot_end; // local memory that is free again after this request
@@ -92,6 +93,10 @@ struct vb_asking {
     uint64_t armed_ns;     // since when
     bool went_back;        // has gone back and sent nothing since
     uint64_t resent_ns;    // the timer may run since then instead; see vb_model_ask_timer()
+    uint32_t ssn;          // messages begun; READ segments are messages
+    bool limited;          // by credits,
+    uint32_t limit;        // up to this message
+    bool may_probe;        // one may go beyond
     bool drained;          // SQD: the host has been told
     uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not
     bool may_flush;        // failed by the host or the responder: no request is to blame
@@ -166,6 +171,8 @@ struct vb_answering {
     uint8_t nak_syndrome;
     bool closing; // a fatal NAK is owed
     bool ack_due;
+    bool told;           // its peer has heard of credits,
+    uint32_t told_limit; // up to this message
     struct vb_read_seen seen[VB_SIM_READS_SEEN];
     uint32_t seen_count; // ever; the ring holds the last ones
     struct vb_single single[VB_SIM_RESULTS];

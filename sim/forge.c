@@ -164,6 +164,23 @@ static void far_answer(struct vb_ep *to)
     vb_forge_inject(to, &to->peer->node->ip, &pkt);
 }
 
+// The last acknowledgement again, with other credits: they may slow the requester down, no more.
+static void wrong_credits(struct vb_ep *to)
+{
+    struct vb_world *w = to->node->world;
+    struct vb_packet pkt = plausible(to, false);
+    uint32_t near = to->ask.ssn - draw(w, 0, 64);
+
+    pkt.opcode = VB_RC_ACK;
+    pkt.payload_len = pkt.dma_len = 0;
+    pkt.psn = vb_psn_add(pkt.psn, VB_PSN_MASK);
+    pkt.syndrome = vb_aeth_syndrome(VB_AETH_ACK, draw(w, 0, 31));
+    if (draw(w, 0, 1))
+        pkt.msn = near & VB_PSN_MASK;
+    vb_cover(w->cover, VB_COVER_FORGED_CREDITS);
+    vb_forge_inject(to, &to->peer->node->ip, &pkt);
+}
+
 void vb_forge(struct vb_world *w)
 {
     struct vb_conn *conn = &w->conn[draw(w, 0, w->scen.conns - 1)];
@@ -174,13 +191,14 @@ void vb_forge(struct vb_world *w)
         vb_forge_unreliable(to);
         return;
     }
-    switch (draw(w, 0, 6)) {
+    switch (draw(w, 0, 7)) {
     case 0: noise(to); break;
     case 1: wrong_source(to); break;
     case 2: wrong_qpn(to); break;
     case 3: far_request(to, true); break;
     case 4: far_request(to, false); break;
     case 5: wrong_transport(to); break;
+    case 6: wrong_credits(to); break;
     default: far_answer(to); break;
     }
 }

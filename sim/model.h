@@ -97,6 +97,16 @@ void vb_model_ask_done(struct vb_ep *ep, int64_t to);
 void vb_model_judge_payload(struct vb_ep *ep, const struct vb_work *work,
                             const struct vb_packet *pkt, uint32_t offset, struct vb_forecast *f);
 
+// credits
+void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt);
+void vb_model_credit_answer_idle(struct vb_ep *ep);
+void vb_model_credit_heard(struct vb_ep *ep, const struct vb_packet *pkt);
+// The next request waits for a receive, and nothing else is under way.
+bool vb_model_credit_holds(struct vb_ep *ep);
+uint64_t vb_model_credit_wait_ns(const struct vb_ep *ep); // at most
+// A packet of the request is about to be counted as sent.
+void vb_model_credit_out(struct vb_ep *ep, const struct vb_work *work);
+
 // responder
 void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods);
 // The next packet in sequence; also whether a peer may use a key for something.

@@ -421,6 +421,8 @@ static void ack_out(struct vb_ep *ep, const struct vb_packet *pkt)
     VB_MODEL_CHECK(ep, packet < a->epsn, "acknowledged PSN %u, which it has not executed",
                    pkt->psn);
     VB_MODEL_CHECK(ep, !a->closing, "acknowledged after it refused a request");
+    if (!a->ack_due && !a->nak_may_stand)
+        vb_cover(cover_of(ep), VB_COVER_CREDIT_UPDATE);
     judge_order(ep, packet + 1);
     a->nak_may_stand = false;
     if (packet == a->epsn - 1)
@@ -439,6 +441,8 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
     if (pkt->facts & VB_OP_AETH)
         VB_MODEL_CHECK(ep, pkt->msn == ep->answer.msn, "sent message number %u, expected %u",
                        pkt->msn, ep->answer.msn);
+    if ((pkt->facts & VB_OP_AETH) && vb_aeth_kind_of(pkt->syndrome) == VB_AETH_ACK)
+        vb_model_credit_told(ep, pkt);
     if (pkt->facts & VB_OP_ACK) {
         ack_out(ep, pkt);
         vb_model_judge_touches(ep, step, &nothing);
@@ -468,4 +472,5 @@ void vb_model_answer_idle(struct vb_ep *ep)
     a->asked_again = 0;
     VB_MODEL_CHECK(ep, !a->nak_due && !a->closing, "is idle with a NAK owed");
     VB_MODEL_CHECK(ep, !a->ack_due, "is idle with an ACK owed");
+    vb_model_credit_answer_idle(ep);
 }

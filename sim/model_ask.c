@@ -76,7 +76,7 @@ static void advance(struct vb_ep *ep, int64_t to)
         a->cursor = to;
     a->retries_left = ep->link.retry_cnt;
     a->rnr_left = ep->link.rnr_retry;
-    a->gap_seen = false;
+    a->gap_seen = a->may_probe = false;
     if (!a->rnr_wait) {
         a->armed = a->una < a->sent_end;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
@@ -205,7 +205,7 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
         exec_failed(ep, step);
         return;
     }
-    const struct vb_work *work = vb_ep_work(ep, a->begun);
+    struct vb_work *work = vb_ep_work(ep, a->begun);
     VB_MODEL_CHECK(ep, a->begun < a->fetched && work->counter == step->counter,
                    "began the request at block %llu out of order",
                    (unsigned long long)step->counter);
@@ -218,6 +218,8 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
                        "began a fenced request before a READ or an atomic was done");
     if (vb_work_changes_key(work))
         change_key(ep, work);
+    if (work->psns > 0)
+        work->ssn = ++a->ssn;
     a->begun++;
     advance_done(ep);
     if (vb_ep_is_unreliable(ep) && vb_model_is_locally_wrong(ep, work, VB_SYN_LOCAL_PROT))
@@ -229,7 +231,7 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
 static enum vb_rx_verdict gap(struct vb_ep *ep)
 {
     if (!ep->ask.gap_seen) {
-        ep->ask.gap_seen = ep->ask.went_back = true;
+        ep->ask.gap_seen = ep->ask.went_back = ep->ask.may_probe = true;
         ep->ask.cursor = ep->ask.una;
     }
     return VB_RX_GAP;
@@ -246,7 +248,7 @@ static bool retry(struct vb_ep *ep)
     }
     a->retries_left--;
     a->cursor = a->una;
-    a->went_back = true;
+    a->went_back = a->may_probe = true;
     return true;
 }
 
@@ -289,7 +291,7 @@ static enum vb_rx_verdict on_rnr(struct vb_ep *ep, unsigned code)
         a->rnr_left--;
     }
     a->cursor = a->una;
-    a->rnr_wait = true;
+    a->rnr_wait = a->may_probe = true;
     a->armed = false;
     a->rnr_until_ns = ep->node->world->now_ns + vb_rnr_timer_ns((uint8_t)code);
     return VB_RX_RETRY;
@@ -392,6 +394,8 @@ static enum vb_rx_verdict on_response(struct vb_ep *ep, const struct vb_packet *
 
 void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f)
 {
+    if (pkt->facts & VB_OP_AETH)
+        vb_model_credit_heard(ep, pkt);
     if (pkt->facts & VB_OP_ACK)
         f->verdict = on_ack(ep, pkt);
     else
@@ -406,7 +410,12 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
     struct vb_asking *a = &ep->ask;
     uint64_t now = ep->node->world->now_ns;
 
-    (void)step;
+    a->may_probe = true;
+    if (step->opcode == VB_REQ_TIMER_CREDIT) {
+        VB_MODEL_CHECK(ep, !a->rnr_wait, "asked for credits during a RNR wait");
+        a->armed = false;
+        return;
+    }
     if (a->rnr_wait) {
         VB_MODEL_CHECK(ep, now >= a->rnr_until_ns, "waited too short after a RNR NAK");
         a->rnr_wait = false;
@@ -423,12 +432,14 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
     a->went_back = false;
 }
 
-static uint64_t deadline_of(const struct vb_ep *ep)
+static uint64_t deadline_of(const struct vb_ep *ep, bool held)
 {
     const struct vb_asking *a = &ep->ask;
 
     if (a->rnr_wait)
         return a->rnr_until_ns;
+    if (held)
+        return ep->node->world->now_ns + vb_model_credit_wait_ns(ep);
     return a->armed && !a->went_back ? a->resent_ns + (4096ull << ep->link.timeout) : UINT64_MAX;
 }
 
@@ -442,18 +453,20 @@ void vb_model_ask_idle(struct vb_ep *ep)
         VB_MODEL_CHECK(ep, a->done == a->posted, "is idle with requests not flushed");
     if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
         return;
-    bool drains = ep->state == VB_QPS_SQD;
+    bool drains = ep->state == VB_QPS_SQD, held = vb_model_credit_holds(ep);
     bool wants = a->done < (drains ? a->begun : a->posted);
     bool waits = wants && vb_model_peer_cost(ep) >= VB_MODEL_WINDOW_MIN;
     if (waits && !in_flight)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_PEER);
-    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || waits || !wants,
+    if (held && !waits)
+        vb_cover(cover_of(ep), VB_COVER_CREDIT_LIMITED);
+    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || !wants,
                    "is idle with requests posted and none in flight");
     VB_MODEL_CHECK(ep, !drains || a->drained || a->done < a->begun,
                    "is idle and drained, and has not said so");
-    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || a->armed || waits,
+    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || held || a->armed || waits,
                    "is idle in flight without a timer");
-    VB_MODEL_CHECK(ep, vb_pu_deadline(ep->node->pu) <= deadline_of(ep),
+    VB_MODEL_CHECK(ep, vb_pu_deadline(ep->node->pu) <= deadline_of(ep, held && !waits),
                    "is idle, and its timer will fire too late or never");
     if (a->begun < a->fetched && in_flight && (vb_ep_work(ep, a->begun)->flags & VB_WR_FENCE) &&
         has_open_await(ep))

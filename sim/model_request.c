@@ -70,6 +70,8 @@ static void judge_read(struct vb_ep *ep, const struct vb_work *work, const struc
     uint32_t len = (end < work->len ? end : work->len) - offset;
 
     judge_limit(ep);
+    if (offset > 0 && a->cursor == a->sent_end)
+        a->ssn++; // a new segment
     VB_MODEL_CHECK(ep, pkt->opcode == VB_RC_READ_REQUEST, "sent %u instead of a READ", pkt->opcode);
     VB_MODEL_CHECK(ep, pkt->raddr == work->raddr + offset && pkt->rkey == work->rkey,
                    "READ at PSN %u asks for the wrong place (offset %lld, expected %u)", pkt->psn,
@@ -260,6 +262,7 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
         return;
     const struct vb_work *work = vb_ep_work(ep, position);
     judge_window(ep);
+    vb_model_credit_out(ep, work);
     if (a->cursor < a->sent_end)
         vb_cover(cover_of(ep), VB_COVER_RESEND);
     if (work->opcode == VB_WR_READ)
@@ -269,13 +272,14 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     else
         judge_data(ep, work, pkt, &f);
     vb_model_judge_touches(ep, step, &f);
+    bool alone = a->cursor == a->una;
     a->cursor += work->opcode == VB_WR_READ ? vb_model_packets(ep, pkt->dma_len) : 1;
     if (a->sent_end < a->cursor)
         a->sent_end = a->cursor;
     if (!a->armed) {
         a->armed = true;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
-    } else if (a->went_back) {
+    } else if (a->went_back || alone) { // it may have waited for credits
         a->resent_ns = ep->node->world->now_ns;
     }
     a->went_back = false;

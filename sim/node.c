@@ -48,10 +48,12 @@ static int create_device(struct vb_node *node)
         .window_bytes = vb_prng_below(p, 3) ? 8 * 1024 : window,
         .fetch_depth = 1u << vb_prng_below(p, 6),
         .lend_bytes = vb_prng_chance(p, 500000) ? 1 + (uint32_t)vb_prng_below(p, 1024) : 0,
-        .check_zero_length = vb_prng_chance(p, 250000)};
+        .check_zero_length = vb_prng_chance(p, 250000),
+        .no_credits = vb_prng_chance(p, 125000)};
     node->window_bytes = opts.window_bytes;
     node->fetch_depth = opts.fetch_depth;
     node->checks_zero = opts.check_zero_length;
+    node->no_credits = opts.no_credits;
     node->dev = vb_dev_create(&opts);
     if (!node->dev)
         return -ENOMEM;

@@ -78,6 +78,7 @@ struct vb_node {
     struct vb_pu *pu;
     struct vb_port *port;
     uint32_t window_bytes, fetch_depth;
+    bool no_credits;  // tells none, and is not limited
     bool checks_zero; // the keys of requests of zero bytes, too
     struct vb_hostmem mem;
     struct vb_window *window[VB_SIM_PDS]; // of type 1

@@ -50,6 +50,7 @@ struct vb_nic_opts {
     bool guarded;           // memory freed while registered becomes a peer's remote operation error
                             // instead of a crash; slow. Also by $VERBENA_GUARD=1
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too
+    bool no_credits;        // no end-to-end credits: peers that outrun receives get RNR NAKs
     char *error_text;       // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
 };
 

@@ -60,17 +60,19 @@ static uint32_t work(struct vb_lane *lane, uint64_t now)
     return steps;
 }
 
-// What was just posted leaves first: looking at an empty socket takes as long as sending.
+// What was just posted leaves first: looking at an empty socket takes as long as sending. But a
+// timer that fires waits for what has come meanwhile: it may be the answer.
 uint32_t vb_lane_run(struct vb_lane *lane)
 {
     uint64_t now = vb_clock_recent_ns(&lane->recent);
-    uint32_t steps = work(lane, now);
+    bool late = vb_pu_deadline(lane->pu) <= now;
+    uint32_t steps = late ? 0 : work(lane, now);
     uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
 
-    if (frames > 0) {
+    if (frames > 0)
         vb_pu_feed(lane->pu, lane->frames, frames);
+    if (frames > 0 || late)
         steps += work(lane, now);
-    }
     vb_host_collect(lane); // some events come without a step
     uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
     uint64_t bytes = vb_pu_counters(lane->pu)->sent_bytes + vb_pu_counters(lane->pu)->rcvd_bytes;
@@ -200,6 +202,7 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
                               .hold_completions = true,
                               .guard = guarded ? vb_host_guard(nic) : NULL,
                               .check_zero_length = opts->check_zero_length,
+                              .no_credits = opts->no_credits,
                               .dcqcn = controlled ? &dcqcn : NULL};
     choose_window(&dev, opts->window_bytes, nic->lane[0].port->buffer_bytes);
     nic->dev = vb_dev_create(&dev);

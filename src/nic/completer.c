@@ -186,6 +186,8 @@ static enum vb_rx_verdict answer(struct vb_pu *pu, struct vb_qpc *qp, const stru
 enum vb_rx_verdict vb_completer_receive(struct vb_pu *pu, struct vb_qpc *qp,
                                         const struct vb_packet *pkt)
 {
+    if ((pkt->facts & VB_OP_AETH) && qp->type == VB_QPT_RC)
+        vb_credit_heard(pu, qp, pkt);
     if (pkt->facts & VB_OP_ACK)
         return ack(pu, qp, pkt);
     return answer(pu, qp, pkt);

@@ -82,6 +82,7 @@ static void configure(struct vb_dev *dev, const struct vb_dev_opts *opts)
     dev->dcqcn_on = opts->dcqcn != NULL;
     if (opts->dcqcn)
         dev->dcqcn = *opts->dcqcn;
+    dev->no_credits = opts->no_credits;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
 }

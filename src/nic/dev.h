@@ -88,6 +88,7 @@ struct vb_dev_opts {
                            // them, so that who sees a completion and exits leaves no peer waiting
     const struct vb_mem_guard *guard; // looks after the memory of all regions; NULL: nobody does
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
+    bool no_credits;        // neither tells peers of receives nor waits for theirs (clause 9.7.7.2)
     const struct vb_dcqcn_params *dcqcn; // congestion control; NULL: off
 };
 

@@ -189,7 +189,10 @@ static void frame_in(struct vb_pu *pu)
 static void ring(struct vb_pu *pu, uint32_t index)
 {
     struct vb_qpc *qp = pu->dev->qps[index];
-    if (!qp || qp->state < VB_QPS_RTS)
+    if (!qp)
+        return;
+    vb_credit_posted(pu, qp);
+    if (qp->state < VB_QPS_RTS)
         return;
     vb_sq_refresh(qp);
     vb_pu_kick(pu, qp);

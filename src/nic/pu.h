@@ -70,7 +70,7 @@ struct vb_dev {
     uint32_t cq_room, cq_count;
     struct vb_srqc **srqs;
     uint32_t srq_room;
-    bool check_zero_length, hold_completions;
+    bool check_zero_length, hold_completions, no_credits;
     bool dcqcn_on;
     struct vb_dcqcn_params dcqcn;
     const struct vb_dev_hooks *hooks;
@@ -257,6 +257,15 @@ void vb_receive_parse(struct vb_recv *recv, const uint8_t *segs, size_t bytes);
 // Blocks that the producer has added since, read from the doorbell records.
 void vb_sq_refresh(struct vb_qpc *qp);
 void vb_rq_refresh(struct vb_qpc *qp);
+
+// ---- credit.c: end-to-end credits
+// The syndrome of an answer that is about to leave: an ACK with the credits there are.
+uint8_t vb_credit_tell(const struct vb_pu *pu, struct vb_qpc *qp);
+// Receives may have been posted: owes an ACK if the peer was told of too few.
+void vb_credit_posted(struct vb_pu *pu, struct vb_qpc *qp);
+void vb_credit_heard(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt);
+// Whether the request, which needs a receive and is next, must wait.
+bool vb_credit_holds(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr);
 
 // ---- flush.c
 // One step of flushing a failed queue pair. False: both queues are empty.

@@ -35,12 +35,6 @@ struct vb_rq {
     uint64_t taken; // next entry to consume
 };
 
-enum vb_req_timer {
-    VB_REQ_TIMER_NONE,
-    VB_REQ_TIMER_ACK,
-    VB_REQ_TIMER_RNR
-};
-
 // Requests are one list in posting order:
 //   head … (acknowledged, to be retired) … una … (in flight) … cursor … (begun) … unbegun …
 //   (fetched)
@@ -62,6 +56,10 @@ struct vb_requester {
     bool gap_seen; // went back for a lost response; not again before progress
     enum vb_req_timer timer_kind;
     struct vb_timer timer;
+    bool limited;   // the peer tells credits
+    bool probe;     // one message may go beyond them, to find out
+    uint32_t ssn;   // of the last request begun; the first is 1
+    uint32_t limit; // the last ssn that has a receive
 };
 
 enum vb_job_kind {
@@ -140,6 +138,8 @@ struct vb_responder {
     uint32_t results; // ever kept
     struct vb_recv recv;
     struct vb_completion done; // the receive completion that is due
+    bool told;                 // the peer has heard of credits,
+    uint32_t told_limit;       // up to this message
 };
 
 struct vb_qpc {

@@ -52,7 +52,7 @@ static void arm_ack_timer(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
-    if (r->timer_kind != VB_REQ_TIMER_NONE || qp->ack_timeout_ns == 0)
+    if (r->timer_kind >= VB_REQ_TIMER_ACK || qp->ack_timeout_ns == 0)
         return;
     r->timer_kind = VB_REQ_TIMER_ACK;
     vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
@@ -83,6 +83,7 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
         r->retries_left = qp->retry_cnt;
         r->rnr_left = qp->rnr_retry;
         r->gap_seen = false;
+        r->probe = false;
         if (r->timer_kind == VB_REQ_TIMER_ACK) {
             r->timer_kind = VB_REQ_TIMER_NONE;
             vb_timer_disarm(&r->timer);
@@ -104,6 +105,7 @@ void vb_requester_rewind(struct vb_pu *pu, struct vb_qpc *qp)
     r->send_psn = r->una_psn;
     vb_peer_withdraw(pu, qp);
     r->reads_out = 0;
+    r->probe = true;
     r->cursor = r->una_wr != r->unbegun ? r->una_wr : NULL;
 }
 
@@ -141,6 +143,7 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
         vb_peer_lost(pu, qp->peer);
         vb_requester_rewind(pu, qp);
     }
+    r->probe = true; // it has waited for credits, too
     vb_pu_kick(pu, qp);
 }
 
@@ -252,10 +255,12 @@ static void give_numbers(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     r->fetched_ahead--;
     if (wr->awaits)
         r->reads_open++;
-    if (wr->psns > 0)
+    if (wr->psns > 0) {
         r->cursor = wr;
-    else if (r->una_wr == wr)
+        r->ssn++;
+    } else if (r->una_wr == wr) {
         vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
+    }
 }
 
 static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
@@ -527,6 +532,8 @@ static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
         return false;
     if (end > wr->psns)
         end = wr->psns;
+    if (index > 0 && qp->req.send_psn == qp->req.max_psn)
+        qp->req.ssn++; // to the peer each segment is a message
     uint32_t left = wr->length - offset, whole = (end - index) << qp->mtu_shift;
     struct vb_packet pkt = packet(qp, wr, VB_RC_READ_REQUEST);
     pkt.raddr = wr->raddr + offset;
@@ -574,10 +581,14 @@ static inline __attribute__((always_inline)) bool send_next(struct vb_pu *pu, st
         pu->tx_full = true;
         return false;
     }
-    if (wr->opcode == VB_WQE_READ)
-        return send_read(pu, qp, wr);
-    if (wr->awaits)
-        return send_single(pu, qp, wr);
+    if (wr->opcode != VB_WQE_WRITE) {
+        if (wr->opcode == VB_WQE_READ)
+            return send_read(pu, qp, wr);
+        if (wr->awaits)
+            return send_single(pu, qp, wr);
+        if (vb_credit_holds(pu, qp, wr))
+            return false;
+    }
     return __builtin_expect(qp->sends_plainly, 1) ? send_data(pu, qp, wr)
                                                   : send_otherwise(pu, qp, wr);
 }

@@ -446,8 +446,7 @@ static void send_answer(struct vb_pu *pu, struct vb_qpc *qp)
         .dest_qpn = qp->dest_qpn,
         .psn = is_nak ? r->nak_psn : vb_psn_add(r->epsn, VB_PSN_MASK),
         .msn = r->msn,
-        .syndrome =
-            is_nak ? r->nak_syndrome : vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID),
+        .syndrome = is_nak ? r->nak_syndrome : vb_credit_tell(pu, qp),
     };
     if (is_nak && pkt.syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE))
         pu->count.rcvd_seq_err++;
@@ -455,6 +454,8 @@ static void send_answer(struct vb_pu *pu, struct vb_qpc *qp)
     put_answer(pu, qp, &pkt, NULL);
     if (r->closing)
         vb_qpc_fail(pu, qp);
+    else if (is_nak)
+        vb_credit_posted(pu, qp); // in its place an ACK would have told
 }
 
 static uint8_t response_opcode(bool first, bool last)
@@ -500,7 +501,7 @@ static void send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_read_job 
         .dest_qpn = qp->dest_qpn,
         .psn = job->psn,
         .msn = r->msn,
-        .syndrome = vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID),
+        .syndrome = vb_credit_tell(pu, qp),
         .atomic_old = job->raddr,
     };
     put_answer(pu, qp, &pkt, NULL);
@@ -518,13 +519,12 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
     }
     uint32_t len = job->len < qp->mtu ? job->len : qp->mtu;
     bool last = len == job->len;
-    const struct vb_packet pkt = {
+    struct vb_packet pkt = {
         .opcode = vb_opcode_for(qp->transport, response_opcode(job->first, last)),
         .pkey = VB_PKEY_DEFAULT,
         .dest_qpn = qp->dest_qpn,
         .psn = job->psn,
         .msn = r->msn,
-        .syndrome = vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID),
         .payload_len = len,
     };
     uint8_t *src = NULL;
@@ -533,6 +533,8 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
         job_fails(pu, qp, job);
         return false;
     }
+    if (job->first || last)
+        pkt.syndrome = vb_credit_tell(pu, qp);
     bool lent = len >= pu->dev->lend_bytes;
     if (len > 0 && !lent)
         memcpy(vb_pu_tx_at(pu) + vb_opcode_table[pkt.opcode].header_bytes, src, len);

@@ -16,6 +16,14 @@ enum vb_step_kind {
     VB_STEP_TIMER,     // one timer fired
 };
 
+// What a requester's timer is for; a completion queue's has no kind.
+enum vb_req_timer {
+    VB_REQ_TIMER_NONE,
+    VB_REQ_TIMER_CREDIT, // gives way to those below
+    VB_REQ_TIMER_ACK,
+    VB_REQ_TIMER_RNR
+};
+
 // What became of a frame that came in. Everything past VB_RX_APPLIED changed no memory.
 enum vb_rx_verdict {
     VB_RX_APPLIED,
@@ -40,7 +48,7 @@ struct vb_touch {
 struct vb_step {
     enum vb_step_kind kind;
     uint8_t opcode;  // wire opcode of frames, WQE opcode of fetch and exec, CQE opcode of
-                     // completions
+                     // completions, enum vb_req_timer of timers
     uint8_t verdict; // FRAME_IN: enum vb_rx_verdict
     uint8_t detail;  // frames with AETH: the syndrome; COMPLETE: the CQE syndrome (0 is success)
     uint32_t qpn;

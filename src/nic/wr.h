@@ -57,7 +57,10 @@ struct vb_wr {
         uint8_t rgid[16];             // datagrams: raddr is the QPN, rkey the Q_Key
         struct vb_umr_args umr;       // raddr is the address in the region, rkey its key
     };
-    uint64_t range; // bytes that a FLUSH or a binding is about
+    union {
+        uint64_t range; // bytes that a FLUSH or a binding is about
+        uint32_t ssn;   // of a request that needs a receive: its number among the peer's messages
+    };
     union {
         struct vb_seg seg[VB_WR_SHORT_SEGS];
         struct {

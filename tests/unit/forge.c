@@ -191,6 +191,7 @@ struct forge *forge_open(const struct forge_opts *opts)
                                                  .fetch_depth = f->opts.fetch_depth,
                                                  .lend_bytes = f->opts.lend_bytes,
                                                  .check_zero_length = f->opts.check_zero_length,
+                                                 .no_credits = f->opts.no_credits,
                                                  .dcqcn = f->opts.dcqcn});
     assert_non_null(f->dev);
     f->pu = vb_dev_pu(f->dev);
@@ -503,6 +504,15 @@ void forge_look_answer(const struct forge *f, uint32_t i, uint32_t psn, uint8_t 
     _assert_int_equal(p->opcode, vb_opcode_for(f->ctx->transport, VB_RC_ACK), file, line);
     _assert_int_equal(p->syndrome, syndrome, file, line);
     _assert_int_equal(p->psn, psn & 0xffffff, file, line);
+}
+
+void forge_look_ack(const struct forge *f, uint32_t i, uint32_t psn, const char *file, int line)
+{
+    const struct vb_packet *p = forge_look_sent(f, i, file, line);
+    bool tells = f->opts.type == VB_QPT_RC && f->opts.srq_depth == 0 && !f->opts.no_credits;
+    forge_look_answer(f, i, psn, p->syndrome, file, line);
+    _assert_int_equal(p->syndrome >> 5, VB_AETH_ACK, file, line);
+    _assert_int_equal(vb_aeth_value_of(p->syndrome) != VB_AETH_CREDITS_INVALID, tells, file, line);
 }
 
 static struct vb_driver_qp *find(void *ctx, uint32_t qpn)

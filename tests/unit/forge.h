@@ -38,7 +38,7 @@ struct forge_opts {
     uint32_t xrcd;       // of an XRC target and its shared queue
     uint32_t qkey;       // of a UD queue pair, and what the forged peer sends
     uint32_t key_access; // of the memory's key
-    bool check_zero_length;
+    bool check_zero_length, no_credits;
     bool ipv6; // addresses of both sides
     const struct vb_dcqcn_params *dcqcn;
 };
@@ -134,6 +134,7 @@ const struct vb_packet *forge_look_sent(const struct forge *f, uint32_t i, const
                                         int line);
 void forge_look_answer(const struct forge *f, uint32_t i, uint32_t psn, uint8_t syndrome,
                        const char *file, int line);
+void forge_look_ack(const struct forge *f, uint32_t i, uint32_t psn, const char *file, int line);
 void forge_look_wc(struct forge *f, struct vb_driver_cq *cq, uint64_t wr_id,
                    enum vb_wc_status status, uint32_t byte_len, const char *file, int line);
 void forge_look_none(struct forge *f, const char *file, int line);
@@ -143,9 +144,10 @@ void forge_look_event(struct forge *f, enum vb_event_kind kind, uint32_t number,
 void forge_look_no_event(struct forge *f, const char *file, int line);
 
 #define forge_sent(f, i) forge_look_sent(f, i, __FILE__, __LINE__)
-#define forge_expect_ack(f, i, psn)                                                                \
-    forge_look_answer(f, i, psn, vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID), __FILE__, \
-                      __LINE__)
+// An ACK; of its credits only whether it has any is looked at.
+#define forge_expect_ack(f, i, psn) forge_look_ack(f, i, psn, __FILE__, __LINE__)
+#define forge_expect_credits(f, i, psn, code) \
+    forge_look_answer(f, i, psn, vb_aeth_syndrome(VB_AETH_ACK, code), __FILE__, __LINE__)
 #define forge_expect_nak(f, i, psn, code) \
     forge_look_answer(f, i, psn, vb_aeth_syndrome(VB_AETH_NAK, code), __FILE__, __LINE__)
 #define forge_expect_rnr(f, i, psn, code) \

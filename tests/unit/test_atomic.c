@@ -129,8 +129,8 @@ static void test_compare_and_swap(void **state)
     assert_int_equal(a->psn, 0xffffff);
     assert_int_equal(a->atomic_old, 5);
     assert_int_equal(a->msn, 1);
-    assert_int_equal(a->syndrome, vb_aeth_syndrome(VB_AETH_ACK, VB_AETH_CREDITS_INVALID));
-    p = forge_atomic(f, VB_RC_COMPARE_SWAP, 0, 64, 77, 5); // another value is there
+    assert_int_equal(a->syndrome, vb_aeth_syndrome(VB_AETH_ACK, 0)); // no receives wait
+    p = forge_atomic(f, VB_RC_COMPARE_SWAP, 0, 64, 77, 5);           // another value is there
     forge_give(f, &p);
     assert_int_equal(forge_word(f, 64), 9);
     assert_int_equal(forge_sent(f, 1)->atomic_old, 9);
