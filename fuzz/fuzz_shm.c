@@ -116,7 +116,7 @@ static void play(int fd, uint64_t key, const uint8_t *data, size_t size)
         uint64_t pos = (data[0] & 0x80 ? reader_pos() : 0) + line * SHM_LINE;
         switch ((enum step)((data[0] & 0x7f) % STEP_KINDS)) {
         case STEP_RECORD: {
-            uint64_t word = (key + pos / SHM_LINE) << SHM_LEN_BITS | (value & 0x1fff);
+            uint64_t word = (key + pos / SHM_LINE) << SHM_LEN_BITS | (value & 0x3fff);
             memcpy(target.ring + pos % SHM_RING_MIN, &word, sizeof word);
             break;
         }

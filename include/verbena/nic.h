@@ -37,7 +37,7 @@ struct vb_nic_opts {
     // or udp.
     const char *port;
     uint32_t units; // processing units, which threads can run at the same time: a power of two
-                    // up to 16; 0: one. More than one needs the port udp
+                    // up to 16; 0: one
     uint32_t window_bytes; // unacknowledged bytes to one peer, 8 KiB to 1 GiB; 0: 256 KiB, and up
                            // to 1 MiB if the socket's buffer is larger than Debian's default
     uint64_t seed;         // of keys and numbers, for tests; 0: drawn from the system
@@ -69,7 +69,7 @@ int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value);
 const char *vb_nic_counter_name(unsigned i);
 
 // Replaces the rules of faults; "off" ends them. -EINVAL: error_text (VB_ERROR_TEXT bytes, or NULL)
-// says why, and the old ones stay.
+// says why, and the old ones stay. Each unit counts and draws for itself.
 int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text);
 
 // Keeps the last frames in a ring of so many bytes (4 KiB and more; 0: stops), and writes them as

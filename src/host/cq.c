@@ -165,7 +165,7 @@ int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
     vb_driver_cq_arm(&cq->driver, solicited_only);
     vb_dev_cq_armed(cq->nic->dev, cq->cqn);
     vb_host_collect(cq->lane);
-    if (atomic_load_explicit(&cq->nic->helper.asleep, memory_order_relaxed))
+    if (vb_helper_sleeps_on(cq->lane))
         vb_helper_recheck(cq->lane); // a timer may have been set
     pthread_mutex_unlock(&cq->lane->lock);
     return 0;

@@ -5,7 +5,6 @@
 #include "port/faulty.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 static enum vb_fault_wr kind_of(uint8_t wqe_opcode, bool receive)
 {
@@ -26,17 +25,20 @@ static enum vb_fault_wr kind_of(uint8_t wqe_opcode, bool receive)
     }
 }
 
+// Those of the unit that a queue pair lives on, which is the one that asks.
+static struct vb_faults *rules_for(struct vb_nic *nic, uint32_t qpn)
+{
+    return vb_faulty_rules(nic->lane[qpn & (nic->lanes - 1)].port);
+}
+
 static uint8_t completion(void *ctx, uint32_t qpn, uint8_t wqe_opcode, bool receive)
 {
-    struct vb_nic *nic = ctx;
-    return (uint8_t)vb_faults_completion(vb_faulty_rules(nic->faulty), qpn,
-                                         kind_of(wqe_opcode, receive));
+    return (uint8_t)vb_faults_completion(rules_for(ctx, qpn), qpn, kind_of(wqe_opcode, receive));
 }
 
 static bool request(void *ctx, uint32_t qpn)
 {
-    struct vb_nic *nic = ctx;
-    return vb_faults_qp(vb_faulty_rules(nic->faulty), qpn);
+    return vb_faults_qp(rules_for(ctx, qpn), qpn);
 }
 
 void vb_host_hook_faults(struct vb_nic *nic)
@@ -45,33 +47,62 @@ void vb_host_hook_faults(struct vb_nic *nic)
     vb_dev_hook(nic->dev, nic->faulty ? &nic->hooks : NULL);
 }
 
-// The port gets its wrapping when the first rules come.
-static int wrap(struct vb_nic *nic, const char *rules, char *error_text)
+// A set for each unit, which counts and draws for itself: units share nothing while they run.
+static int parse_all(uint32_t lanes, const char *text, struct vb_faults **rules, char *error_text)
 {
-    struct vb_faults *faults;
-    int err = vb_faults_parse(rules, &faults, error_text);
+    for (uint32_t i = 0; i < lanes; i++) {
+        int err = vb_faults_parse(text, &rules[i], error_text);
+        if (err) {
+            while (i-- > 0)
+                vb_faults_free(rules[i]);
+            return err;
+        }
+        vb_faults_seed_unit(rules[i], i);
+    }
+    return 0;
+}
+
+// The ports get their wrapping when the first rules come: all of them or none.
+static int wrap_all(struct vb_nic *nic)
+{
+    struct vb_port *wrapped[VB_HOST_LANES];
+
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        wrapped[i] = vb_host_wrap_port(nic->lane[i].port, NULL);
+        if (!wrapped[i]) {
+            while (i-- > 0)
+                vb_faulty_unwrap(wrapped[i]);
+            return -ENOMEM;
+        }
+    }
+    for (uint32_t i = 0; i < nic->lanes; i++)
+        nic->lane[i].port = wrapped[i];
+    nic->faulty = true;
+    return 0;
+}
+
+int vb_host_set_faults(struct vb_nic *nic, const char *text, char *error_text)
+{
+    struct vb_faults *rules[VB_HOST_LANES];
+    int err = parse_all(nic->lanes, text, rules, error_text);
     if (err)
         return err;
-    struct vb_port *faulty = vb_host_wrap_port(nic->lane[0].port, faults);
-    if (!faulty) {
-        vb_faults_free(faults);
-        return -ENOMEM;
+    if (!nic->faulty && vb_faults_rules(rules[0]) > 0)
+        err = wrap_all(nic);
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        if (nic->faulty)
+            rules[i] = vb_faulty_exchange(nic->lane[i].port, rules[i]);
+        vb_faults_free(rules[i]);
     }
-    nic->lane[0].port = nic->faulty = faulty;
-    vb_host_hook_faults(nic);
-    return 0;
+    if (nic->dev)
+        vb_host_hook_faults(nic);
+    return err;
 }
 
 int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text)
 {
-    if (nic->lanes > 1) {
-        if (error_text)
-            snprintf(error_text, VB_ERROR_TEXT, "faults on purpose need a NIC of one unit");
-        return -EINVAL;
-    }
     vb_host_lock(nic);
-    int err =
-        nic->faulty ? vb_faulty_set(nic->faulty, rules, error_text) : wrap(nic, rules, error_text);
+    int err = vb_host_set_faults(nic, rules, error_text);
     vb_host_unlock(nic);
     return err;
 }

@@ -4,7 +4,8 @@
 //
 // It is in one of two moods. While the application runs the lanes often enough by itself, the
 // helper only looks in now and then. Otherwise it sleeps in the kernel on the ports' descriptors,
-// and whoever posts wakes it. So a busy poller is not disturbed by a second thread that every
+// and whoever posts wakes it; if some lanes are run by the application, on those of the others, and
+// not for long. So a busy poller is not disturbed by a second thread that every
 // packet wakes, and an idle process uses no CPU.
 #include "host/host.h"
 
@@ -25,9 +26,10 @@ enum {
     GAP_NS = 10 * 1000, // entries of a poller that needs no help are not further apart
 };
 
-// How a lane was doing when the helper last looked.
+// How the lanes were doing when the helper last looked.
 struct look {
     uint64_t entries[VB_HOST_LANES];
+    uint32_t polled; // by the application, as bits
     uint64_t at_ns;
 };
 
@@ -38,23 +40,26 @@ static void look_around(struct vb_nic *nic, struct look *look)
     look->at_ns = vb_clock_ns();
 }
 
-// Whether the application has run every lane often enough since the last look.
-static bool is_polled(struct vb_nic *nic, struct look *look)
+// The lanes that the application has run often enough since the last look, as bits. A moment is too
+// short to find out that it no longer does.
+static uint32_t find_polled(struct vb_nic *nic, struct look *look)
 {
-    struct look now;
-    bool polled = true;
+    struct look now = {0};
 
     look_around(nic, &now);
-    uint64_t due = (now.at_ns - look->at_ns) / GAP_NS + 1;
-    for (uint32_t i = 0; i < nic->lanes; i++)
-        polled = polled && now.entries[i] - look->entries[i] >= due;
+    uint64_t since_ns = now.at_ns - look->at_ns;
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        bool often = now.entries[i] - look->entries[i] >= since_ns / GAP_NS + 1;
+        bool stays = look->polled >> i & 1 && since_ns < LOOK_MIN_NS;
+        now.polled |= (uint32_t)(often || stays) << i;
+    }
     *look = now;
-    return polled;
+    return now.polled;
 }
 
-// Runs all lanes that are free until there is nothing to do. Its own entries do not count as the
-// application's.
-static void serve(struct vb_nic *nic)
+// Runs those of the lanes that are free until there is nothing to do. Its own entries do not count
+// as the application's.
+static void serve(struct vb_nic *nic, uint32_t lanes)
 {
     uint32_t steps;
 
@@ -62,7 +67,7 @@ static void serve(struct vb_nic *nic)
         steps = 0;
         for (uint32_t i = 0; i < nic->lanes; i++) {
             struct vb_lane *lane = &nic->lane[i];
-            if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
+            if (!(lanes >> i & 1) || atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
                 pthread_mutex_trylock(&lane->lock) != 0)
                 continue;
             steps += vb_lane_run(lane);
@@ -80,7 +85,7 @@ static bool settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns)
 
     *ready = lane->port->ops->sleep(lane->port);
     uint64_t timer = vb_pu_deadline(lane->pu);
-    if (lane->nic->faulty && lane->port == lane->nic->faulty) {
+    if (lane->nic->faulty) {
         uint64_t held = vb_faulty_deadline(lane->port);
         timer = held < timer ? held : timer;
     }
@@ -130,21 +135,24 @@ static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint64_t deadline_n
     (void)!read(nic->helper.wake_fd, &drained, sizeof drained);
 }
 
-// Sleeps until a frame, a doorbell or a timer, unless there is something to do already.
-static void doze(struct vb_nic *nic)
+// Sleeps until a frame, a doorbell or a timer of these lanes or the deadline, unless there is
+// something to do already.
+static void doze(struct vb_nic *nic, uint32_t lanes, uint64_t deadline_ns)
 {
     struct pollfd fds[VB_HOST_LANES + 1];
-    uint64_t deadline_ns = UINT64_MAX;
     bool idle = true;
 
     // Asleep before the last look at the doorbells: who rings then, wakes.
-    atomic_store_explicit(&nic->helper.asleep, true, memory_order_seq_cst);
-    for (uint32_t i = 0; i < nic->lanes; i++)
-        idle = prepare(&nic->lane[i], &fds[i], &deadline_ns) && idle;
+    atomic_store_explicit(&nic->helper.asleep, lanes, memory_order_seq_cst);
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        fds[i] = (struct pollfd){.fd = -1};
+        if (lanes >> i & 1)
+            idle = prepare(&nic->lane[i], &fds[i], &deadline_ns) && idle;
+    }
     fds[nic->lanes] = (struct pollfd){.fd = nic->helper.wake_fd, .events = POLLIN};
     if (idle && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed))
         wait_for(nic, fds, deadline_ns);
-    atomic_store_explicit(&nic->helper.asleep, false, memory_order_relaxed);
+    atomic_store_explicit(&nic->helper.asleep, 0, memory_order_relaxed);
 }
 
 static void rest(uint64_t ns)
@@ -156,18 +164,22 @@ static void *run(void *arg)
 {
     struct vb_nic *nic = arg;
     uint64_t pause_ns = LOOK_MIN_NS;
-    struct look look;
+    uint32_t all = (1u << nic->lanes) - 1;
+    struct look look = {0};
 
     look_around(nic, &look);
     while (!atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed)) {
-        if (is_polled(nic, &look)) {
+        uint32_t polled = find_polled(nic, &look);
+        if (polled == all) {
             rest(pause_ns);
-            pause_ns = pause_ns * 2 < LOOK_MAX_NS ? pause_ns * 2 : LOOK_MAX_NS;
-            continue;
+        } else {
+            if (polled == 0)
+                pause_ns = LOOK_MIN_NS;
+            serve(nic, all & ~polled);
+            doze(nic, all & ~polled, polled ? vb_clock_ns() + pause_ns : UINT64_MAX);
         }
-        pause_ns = LOOK_MIN_NS;
-        serve(nic);
-        doze(nic);
+        if (polled)
+            pause_ns = pause_ns * 2 < LOOK_MAX_NS ? pause_ns * 2 : LOOK_MAX_NS;
     }
     return NULL;
 }

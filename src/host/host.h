@@ -41,7 +41,7 @@ struct vb_helper {
     bool running;
     pthread_t thread;
     int wake_fd;          // eventfd
-    atomic_bool asleep;   // it must be woken for doorbells
+    atomic_uint asleep;   // lanes, as bits, for whose doorbells it must be woken
     atomic_bool stopping; // the NIC closes
 };
 
@@ -49,7 +49,7 @@ struct vb_nic {
     struct vb_dev *dev;
     uint32_t lanes;
     struct vb_lane *lane;
-    struct vb_port *faulty; // lane 0's port, if it makes faults on purpose
+    bool faulty; // every lane's port makes faults on purpose (port/faulty.h)
     struct vb_dev_hooks hooks;
     struct vb_mem_guard guard;
     bool guard_populates; // the kernel can tell of rights, too
@@ -137,6 +137,8 @@ const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic);
 
 // ---- faults.c: the device asks the rules
 void vb_host_hook_faults(struct vb_nic *nic);
+// As vb_nic_set_faults(), for who holds the locks or is alone.
+int vb_host_set_faults(struct vb_nic *nic, const char *rules, char *error_text);
 
 // ---- helper.c
 int vb_helper_start(struct vb_nic *nic);
@@ -145,10 +147,15 @@ void vb_helper_wake(struct vb_nic *nic);
 // Another thread has run the lane, whose lock it holds, while the helper sleeps: wakes it if what
 // it sleeps for is no longer all.
 void vb_helper_recheck(struct vb_lane *lane);
-// Something was posted: somebody must run the NIC. Cheap while the helper is awake.
-static inline void vb_helper_notice(struct vb_nic *nic)
+static inline bool vb_helper_sleeps_on(const struct vb_lane *lane)
 {
-    if (atomic_load_explicit(&nic->helper.asleep, memory_order_seq_cst))
+    uint32_t asleep = atomic_load_explicit(&lane->nic->helper.asleep, memory_order_relaxed);
+    return asleep && asleep >> (lane - lane->nic->lane) & 1;
+}
+// Something was posted: somebody must run these lanes. Cheap while the helper is awake.
+static inline void vb_helper_notice(struct vb_nic *nic, uint32_t lanes)
+{
+    if (atomic_load_explicit(&nic->helper.asleep, memory_order_seq_cst) & lanes)
         vb_helper_wake(nic);
 }
 

@@ -79,9 +79,10 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     lane->weight = 1 + (bytes - lane->bytes) / ENTRY_BYTES; // a run that moved much took its time
     lane->bytes = bytes;
     atomic_store_explicit(&lane->entries, entries + lane->weight, memory_order_relaxed);
-    if (vb_pu_handed(lane->pu))
-        vb_helper_notice(lane->nic); // frames for units that nobody may be running
-    if (atomic_load_explicit(&lane->nic->helper.asleep, memory_order_relaxed))
+    uint32_t handed = vb_pu_handed(lane->pu);
+    if (handed)
+        vb_helper_notice(lane->nic, handed); // frames for units that nobody may be running
+    if (vb_helper_sleeps_on(lane))
         vb_helper_recheck(lane);
     return steps;
 }
@@ -264,11 +265,11 @@ static void free_nic(struct vb_nic *nic)
 static int open_ports(struct vb_nic *nic, const struct vb_nic_opts *opts)
 {
     struct vb_port *ports[VB_HOST_LANES] = {NULL};
-    int err = vb_host_open_ports(opts, ports, nic->lanes, &nic->faulty);
+    int err = vb_host_open_ports(opts, ports, nic->lanes);
 
     for (uint32_t i = 0; !err && i < nic->lanes; i++)
         nic->lane[i].port = ports[i];
-    return err;
+    return err ? err : vb_host_set_faults(nic, vb_host_fault_text(opts), opts->error_text);
 }
 
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)

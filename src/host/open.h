@@ -7,10 +7,12 @@
 #include "port/port.h"
 #include "verbena/nic.h"
 
-// Opens opts->port for each of `count` units, the first with its faults. *faulty is the port that
-// makes them; NULL: there are no rules.
-int vb_host_open_ports(const struct vb_nic_opts *opts, struct vb_port **ports, uint32_t count,
-                       struct vb_port **faulty);
+// Opens opts->port for each of `count` units (a power of two up to 16), which share the address.
+// 0 or a negative errno, with words; nothing is open then.
+int vb_host_open_ports(const struct vb_nic_opts *opts, struct vb_port **ports, uint32_t count);
+
+// The rules a NIC starts with: the option's, the environment's, or none.
+const char *vb_host_fault_text(const struct vb_nic_opts *opts);
 
 // A port around another that makes faults; takes both. NULL: no memory, and nothing was taken.
 struct vb_port *vb_host_wrap_port(struct vb_port *inner, struct vb_faults *faults);

@@ -182,11 +182,17 @@ static void forget_former_life(struct vb_qp *qp, struct vb_qpc_mods *m)
     forget_completions(qp);
 }
 
+// The lane that a queue pair lives on.
+static uint32_t lane_bit(const struct vb_qp *qp)
+{
+    return 1u << (qp->driver.qpn & (qp->nic->lanes - 1));
+}
+
 // Another state may make work, which a sleeping helper must hear of.
 static void run_soon(struct vb_qp *qp)
 {
     vb_doorbell_ring(qp->driver.doorbells, qp->driver.qpn);
-    vb_helper_notice(qp->nic);
+    vb_helper_notice(qp->nic, lane_bit(qp));
 }
 
 int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
@@ -263,7 +269,7 @@ int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
 {
     int posted = vb_driver_post_send(&qp->driver, wr, n);
     if (posted > 0)
-        vb_helper_notice(qp->nic);
+        vb_helper_notice(qp->nic, lane_bit(qp));
     return posted;
 }
 
@@ -271,7 +277,7 @@ int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n)
 {
     int posted = vb_driver_post_recv(&qp->driver, wr, n);
     if (posted > 0)
-        vb_helper_notice(qp->nic); // a failed queue pair flushes them
+        vb_helper_notice(qp->nic, lane_bit(qp)); // a failed queue pair flushes them
     return posted;
 }
 

@@ -72,7 +72,7 @@ int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr *
     mr->nic = nic;
     const struct vb_mkey_attr attr = region_attr(pd, opts);
     vb_host_lock(nic);
-    int err = nic->faulty ? vb_faults_register(vb_faulty_rules(nic->faulty)) : 0;
+    int err = nic->faulty ? vb_faults_register(vb_faulty_rules(nic->lane[0].port)) : 0;
     if (!err)
         err = vb_dev_mkey_create(nic->dev, &attr, &mr->key);
     if (!err)

@@ -18,6 +18,7 @@ struct vb_path {
     struct vb_ip local, remote;
     uint16_t src_port; // UDP source port the port sends from
     bool ipv4;
+    bool spoiled; // a fault on purpose: its frames arrive as if their ICRC were wrong
     struct vb_icrc_flow icrc;
     void *via;                    // the port's note of where this path leads; NULL: none yet
     struct vb_path *retired_next; // the core's list of paths that no queue pair uses any more

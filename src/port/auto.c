@@ -138,6 +138,7 @@ static int auto_sleep(struct vb_port *port)
 {
     struct auto_port *a = (struct auto_port *)port;
     a->since_udp = UDP_RARELY;
+    sum_stats(a); // receiving from memory does not take the time
     int error = watch(a, 1, a->udp);
     if (error >= 0)
         error = watch(a, 0, a->shm);

@@ -78,6 +78,23 @@ void vb_faults_free(struct vb_faults *faults)
     free(faults);
 }
 
+// Each rule and direction draws from a stream of its own: a rule added behind changes no other.
+void vb_fault_seed_rules(struct vb_faults *faults, uint64_t seed)
+{
+    struct vb_prng seeds = {.state = seed};
+    for (uint32_t i = 0; i < faults->rule_count; i++)
+        for (unsigned dir = 0; dir < 2; dir++)
+            faults->rule[i].prng[dir].state = vb_prng_next(&seeds);
+}
+
+void vb_faults_seed_unit(struct vb_faults *faults, uint32_t unit)
+{
+    // Two draws apart, or a neighbouring seed would be another unit's.
+    struct vb_prng of_seed = {.state = faults->seed};
+    struct vb_prng of_unit = {.state = vb_prng_next(&of_seed) + unit};
+    vb_fault_seed_rules(faults, unit == 0 ? faults->seed : vb_prng_next(&of_unit));
+}
+
 bool vb_faults_touch(const struct vb_faults *faults, enum vb_fault_dir dir)
 {
     return faults->dirs >> dir & 1;

@@ -54,6 +54,8 @@ struct vb_fault_counts {
 // be right; -ENOMEM likewise.
 int vb_faults_parse(const char *text, struct vb_faults **out, char *error_text);
 void vb_faults_free(struct vb_faults *faults);
+// Draws from streams that belong to one unit of a NIC; those of unit 0 are the ones of the seed.
+void vb_faults_seed_unit(struct vb_faults *faults, uint32_t unit);
 
 // Writes the canonical text, which parses to the same rules; returns its length as snprintf() does.
 size_t vb_faults_print(const struct vb_faults *faults, char *text, size_t size);

@@ -439,14 +439,11 @@ static bool parse_rule(struct parser *p, struct fault_span rule)
     return true;
 }
 
-// Each rule and direction draws from a stream of its own: a rule added behind changes no other.
 static void finish(struct vb_faults *f)
 {
-    struct vb_prng seeds = {.state = f->seed};
+    vb_fault_seed_rules(f, f->seed);
     for (uint32_t i = 0; i < f->rule_count; i++) {
-        struct fault_rule *r = &f->rule[i];
-        for (unsigned dir = 0; dir < 2; dir++)
-            r->prng[dir].state = vb_prng_next(&seeds);
+        const struct fault_rule *r = &f->rule[i];
         if (r->actions & FAULT_FRAME_ACTIONS)
             f->dirs |= r->dirs;
     }

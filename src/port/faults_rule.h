@@ -76,6 +76,9 @@ struct vb_faults {
     struct fault_rule rule[VB_FAULTS_RULES];
 };
 
+// Seeds the streams of all rules.
+void vb_fault_seed_rules(struct vb_faults *faults, uint64_t seed);
+
 // Words of the language with what they stand for, ended by a NULL name.
 struct fault_word {
     const char *name;

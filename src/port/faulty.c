@@ -93,13 +93,14 @@ static bool is_tx_idle(const struct faulty *y)
     return y->out.taken == y->out.count && vb_hold_is_empty(&y->tx_hold);
 }
 
-// The port seals by the path's flow: one of another source port gives an ICRC that fits no
-// identification.
+// A port seals by the path's flow: one of another source port gives an ICRC that fits no
+// identification. One that carries no ICRC goes by the mark.
 static void spoil(struct vb_path *path)
 {
     struct vb_path other;
     vb_path_init(&other, &path->local, &path->remote, path->src_port ^ 0x5555);
     path->icrc = other.icrc;
+    path->spoiled = true;
 }
 
 // The next frame to the inner port; the caller fills in its bytes.
@@ -378,16 +379,31 @@ struct vb_port *vb_faulty_wrap(struct vb_port *inner, struct vb_faults *faults,
     return &y->port;
 }
 
-int vb_faulty_set(struct vb_port *port, const char *text, char *error_text)
+struct vb_port *vb_faulty_unwrap(struct vb_port *port)
 {
     struct faulty *y = (struct faulty *)port;
+    struct vb_port *inner = y->inner;
+    vb_faults_free(y->faults);
+    destroy(y);
+    return inner;
+}
+
+int vb_faulty_set(struct vb_port *port, const char *text, char *error_text)
+{
     struct vb_faults *faults;
     int error = vb_faults_parse(text, &faults, error_text);
     if (error < 0)
         return error;
-    vb_faults_free(y->faults);
-    y->faults = faults;
+    vb_faults_free(vb_faulty_exchange(port, faults));
     return 0;
+}
+
+struct vb_faults *vb_faulty_exchange(struct vb_port *port, struct vb_faults *faults)
+{
+    struct faulty *y = (struct faulty *)port;
+    struct vb_faults *old = y->faults;
+    y->faults = faults;
+    return old;
 }
 
 struct vb_faults *vb_faulty_rules(struct vb_port *port)

@@ -19,9 +19,15 @@ typedef uint64_t vb_faulty_clock(void *ctx); // nanoseconds; must never go back
 struct vb_port *vb_faulty_wrap(struct vb_port *inner, struct vb_faults *faults,
                                vb_faulty_clock *now_ns, void *ctx);
 
+// Undoes the wrapping before the port was used: gives the inner port back.
+struct vb_port *vb_faulty_unwrap(struct vb_port *port);
+
 // Replaces the rules; frames held by the old ones leave when these said. On error (as of
 // vb_faults_parse()) the old ones stay.
 int vb_faulty_set(struct vb_port *port, const char *text, char *error_text);
+
+// The same with rules that are parsed already, which it takes. Returns the old ones, to be freed.
+struct vb_faults *vb_faulty_exchange(struct vb_port *port, struct vb_faults *faults);
 
 // The rules in force, valid until the next vb_faulty_set() or close.
 struct vb_faults *vb_faulty_rules(struct vb_port *port);

@@ -8,6 +8,7 @@
 #include "port/shm_state.h"
 #include "port/trace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -93,6 +94,8 @@ static uint32_t take(struct shm *s, struct shm_guest *g, struct vb_rx_frame *fra
         g->garbage = s->has_ended = true;
         vb_shm_guest_hang_up(s, g);
     }
+    s->port.stats.rx_bad_icrc += g->ring.spoiled;
+    g->ring.spoiled = 0;
     for (uint32_t i = at; i < at + taken; i++)
         frames[i].src = g->address;
     if (s->port.trace != NULL)
@@ -189,17 +192,50 @@ static int set_up(struct shm *s, const struct vb_shm_opts *opts)
         return vb_shm_fail(opts->error_text, -s->board_fd, "no shared memory: %s",
                            strerror(-s->board_fd));
     s->board = board;
-    int error = vb_shm_place_open(&s->place, opts->runtime_dir, &s->port.local, opts->error_text);
-    if (error < 0)
-        return error;
-    error = vb_shm_watch(s, s->place.listener, &s->end);
-    return error < 0 ? vb_shm_fail(opts->error_text, -error, "epoll: %s", strerror(-error)) : 0;
+    return 0;
+}
+
+static struct shm *make(const struct vb_ip *local, uint32_t ring_bytes)
+{
+    struct shm *s = aligned_alloc(alignof(struct shm), sizeof *s);
+    if (s == NULL)
+        return NULL;
+    memset(s, 0, sizeof *s);
+    s->port = (struct vb_port){
+        .ops = &shm_ops, .local = *local, .src_port = VB_ROCE_UDP_PORT, .unsealed = true};
+    s->end = SHM_END_LISTENER;
+    s->ring_bytes = ring_bytes;
+    s->epoll = s->spare = s->board_fd = s->place.listener = -1;
+    return s;
+}
+
+// The last step: from here on peers can find the ports.
+static int settle(struct shm *const *units, uint32_t count, const struct vb_shm_opts *opts)
+{
+    struct shm_place *places[SHM_UNITS];
+    for (uint32_t i = 0; i < count; i++)
+        places[i] = &units[i]->place;
+    int error = vb_shm_place_open(places, count, opts->runtime_dir, &units[0]->port.local,
+                                  opts->error_text);
+    for (uint32_t i = 0; i < count && error == 0; i++) {
+        error = vb_shm_watch(units[i], places[i]->listener, &units[i]->end);
+        if (error < 0)
+            (void)vb_shm_fail(opts->error_text, -error, "epoll: %s", strerror(-error));
+    }
+    return error;
 }
 
 int vb_shm_open(const struct vb_shm_opts *opts, struct vb_port **port)
 {
+    return vb_shm_open_group(opts, port, 1);
+}
+
+int vb_shm_open_group(const struct vb_shm_opts *opts, struct vb_port **ports, uint32_t count)
+{
     struct vb_ip local;
-    uint32_t ring_bytes = opts->ring_bytes ? opts->ring_bytes : SHM_RING_DEFAULT;
+    struct shm *units[SHM_UNITS] = {NULL};
+    uint32_t made = 0, ring_bytes = opts->ring_bytes ? opts->ring_bytes : SHM_RING_DEFAULT;
+    assert(count > 0 && count <= SHM_UNITS && (count & (count - 1)) == 0);
     int error = vb_shm_address_parse(opts->address, &local, opts->error_text);
     if (error < 0)
         return error;
@@ -207,20 +243,20 @@ int vb_shm_open(const struct vb_shm_opts *opts, struct vb_port **port)
         return vb_shm_fail(opts->error_text, EINVAL,
                            "a ring of %u bytes is not possible; powers of two from %d to %d are",
                            ring_bytes, SHM_RING_MIN, SHM_RING_MAX);
-    struct shm *s = aligned_alloc(alignof(struct shm), sizeof *s);
-    if (s == NULL)
-        return vb_shm_fail(opts->error_text, ENOMEM, "no memory");
-    memset(s, 0, sizeof *s);
-    s->port = (struct vb_port){
-        .ops = &shm_ops, .local = local, .src_port = VB_ROCE_UDP_PORT, .unsealed = true};
-    s->end = SHM_END_LISTENER;
-    s->ring_bytes = ring_bytes;
-    s->epoll = s->spare = s->board_fd = s->place.listener = -1;
-    error = set_up(s, opts);
-    if (error < 0) {
-        shm_close(&s->port);
-        return error;
+    for (; made < count && error == 0; made++) {
+        units[made] = make(&local, ring_bytes);
+        if (units[made] == NULL)
+            break;
+        error = set_up(units[made], opts);
     }
-    *port = &s->port;
-    return 0;
+    if (error == 0)
+        error = made == count ? settle(units, count, opts)
+                              : vb_shm_fail(opts->error_text, ENOMEM, "no memory");
+    for (uint32_t i = 0; i < made; i++) {
+        if (error < 0)
+            shm_close(&units[i]->port);
+        else
+            ports[i] = &units[i]->port;
+    }
+    return error;
 }

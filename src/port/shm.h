@@ -19,6 +19,11 @@ struct vb_shm_opts {
 // 0 or a negative errno; error_text then says in words what was wrong.
 int vb_shm_open(const struct vb_shm_opts *opts, struct vb_port **port);
 
+// Ports that share an address, one for each of `count` units (a power of two up to 16). Each has
+// rings of its own with each unit of a peer that it exchanges frames with, so units share nothing;
+// a sender takes the ring by the lowest bits of the destination queue pair.
+int vb_shm_open_group(const struct vb_shm_opts *opts, struct vb_port **ports, uint32_t count);
+
 // The directory in which ports meet: the one given, else $VERBENA_RUNTIME_DIR, else
 // $XDG_RUNTIME_DIR/verbena, else /tmp/verbena-UID. 0 or -ENAMETOOLONG.
 int vb_shm_runtime_dir(const char *given, char *path, size_t room);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers of a shm port: those we send to. A peer is called when there is a frame for it, and its
 // ring is written at once; that it is alive, asleep or far behind is learnt later.
+#include "base/bytes.h"
 #include "port/clock.h"
 #include "port/shm_memory.h"
 #include "port/shm_state.h"
@@ -28,19 +29,28 @@ static struct shm_peer **bucket_of(struct shm *s, const struct vb_ip *ip)
     return &s->bucket[hash >> 56 & (SHM_PEER_BUCKETS - 1)];
 }
 
+static struct shm_peer *make(const struct vb_ip *ip, uint32_t unit)
+{
+    struct shm_peer *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->end = SHM_END_PEER;
+    p->fd = -1;
+    p->address = *ip;
+    p->unit = unit;
+    p->pause_ns = PAUSE_MIN_NS;
+    return p;
+}
+
 static struct shm_peer *find(struct shm *s, const struct vb_ip *ip)
 {
     struct shm_peer **bucket = bucket_of(s, ip);
     for (struct shm_peer *p = *bucket; p != NULL; p = p->next)
         if (vb_ip_equal(&p->address, ip))
             return p;
-    struct shm_peer *p = s->peer_count < SHM_PEERS ? calloc(1, sizeof *p) : NULL;
+    struct shm_peer *p = s->peer_count < SHM_PEERS ? make(ip, 0) : NULL;
     if (p == NULL)
         return NULL;
-    p->end = SHM_END_PEER;
-    p->fd = -1;
-    p->address = *ip;
-    p->pause_ns = PAUSE_MIN_NS;
     p->next = *bucket;
     *bucket = p;
     s->peer_count++;
@@ -64,15 +74,19 @@ static void drop(struct shm *s, struct shm_peer *p)
     p->board = NULL;
     postpone(p, vb_clock_ns(), p->state == SHM_PEER_CALLED ? PAUSE_REFUSED_NS : PAUSE_ABSENT_NS);
     p->state = SHM_PEER_ABSENT;
+    // With the first unit the others go: who comes back may have another number of them.
+    for (uint32_t i = 0; i < SHM_UNITS; i++)
+        if (p->mate[i] != NULL && p->mate[i]->state != SHM_PEER_ABSENT)
+            drop(s, p->mate[i]);
 }
 
-// 50 bits, not 0: so the tags of the first 2^50 records are not 0, as fresh memory is.
+// 49 bits, not 0: so the tags of the first 2^49 records are not 0, as fresh memory is.
 static uint64_t draw_key(const struct shm_peer *p)
 {
     uint64_t key;
     if (getrandom(&key, sizeof key, GRND_NONBLOCK) != sizeof key)
         key = vb_clock_ns() * 0x9e3779b97f4a7c15u ^ (uintptr_t)p;
-    return (key >> 14) + 1;
+    return (key >> 15) + 1;
 }
 
 // Sends a new ring over the connection. 0 or a negative errno; then nothing is left of it.
@@ -104,7 +118,7 @@ static bool call(struct shm *s, struct shm_peer *p)
     uint64_t now_ns = vb_clock_ns();
     if (now_ns < p->retry_ns)
         return false;
-    int fd = vb_shm_place_call(&s->place, &p->address);
+    int fd = vb_shm_place_call_unit(&s->place, &p->address, p->unit);
     if (fd >= 0 && (!vb_shm_same_user(fd) || offer_ring(s, p, fd) < 0)) {
         close(fd);
         fd = -ECONNREFUSED;
@@ -114,6 +128,8 @@ static bool call(struct shm *s, struct shm_peer *p)
         return false;
     }
     p->fd = fd;
+    if (p->unit == 0)
+        p->unit_mask = vb_shm_place_units(&s->place, &p->address) - 1;
     p->state = SHM_PEER_CALLED;
     p->woken = p->full_since_ns = 0;
     return true;
@@ -129,6 +145,20 @@ bool vb_shm_peer_reach(struct shm *s, struct vb_path *path)
         path->via = p;
     }
     return p->state != SHM_PEER_ABSENT || call(s, p);
+}
+
+// The unit that has the frame's destination, if it can be reached; else the first, which hands it
+// over.
+static struct shm_peer *unit_for(struct shm *s, struct shm_peer *first, const struct vb_txq *txq,
+                                 const struct vb_tx_frame *frame)
+{
+    uint32_t unit = vb_get_be24(txq->arena + frame->offset + 5) & first->unit_mask;
+    if (unit == 0)
+        return first;
+    if (first->mate[unit] == NULL)
+        first->mate[unit] = make(&first->address, unit);
+    struct shm_peer *p = first->mate[unit];
+    return p != NULL && (p->state != SHM_PEER_ABSENT || call(s, p)) ? p : first;
 }
 
 // ---- hearing from it
@@ -215,6 +245,8 @@ static enum outcome write_frame(struct shm *s, const struct vb_txq *txq,
     if (!vb_shm_peer_reach(s, frame->path))
         return LOST;
     struct shm_peer *p = frame->path->via;
+    if (p->unit_mask != 0)
+        p = unit_for(s, p, txq, frame);
     if (!vb_shm_ring_put(&p->ring, txq, frame)) {
         enum outcome outcome = squeeze(s, p, txq, frame);
         if (outcome != WRITTEN)
@@ -274,6 +306,8 @@ void vb_shm_peer_close_all(struct shm *s)
             next = p->next;
             if (p->state != SHM_PEER_ABSENT)
                 drop(s, p);
+            for (uint32_t unit = 0; unit < SHM_UNITS; unit++)
+                free(p->mate[unit]);
             free(p);
         }
     }

@@ -18,7 +18,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define LINK_KIND ".units"
+
 enum {
+    KIND_MAX = 8, // what follows the address in a file's name
     BACKLOG = 128,
     LOCK_TRIES = 200,
     LOCK_WAIT_MS = 10,
@@ -117,10 +120,24 @@ static int new_socket(void)
     return fd < 0 ? -errno : fd;
 }
 
+static bool socket_of(const struct shm_place *place, const struct vb_ip *ip, uint32_t unit,
+                      struct sockaddr_un *at)
+{
+    char kind[KIND_MAX] = "";
+    if (unit > 0)
+        snprintf(kind, sizeof kind, "+%u", unit % SHM_UNITS);
+    return file_of(place, ip, kind, at);
+}
+
 int vb_shm_place_call(const struct shm_place *place, const struct vb_ip *remote)
 {
+    return vb_shm_place_call_unit(place, remote, 0);
+}
+
+int vb_shm_place_call_unit(const struct shm_place *place, const struct vb_ip *remote, uint32_t unit)
+{
     struct sockaddr_un at;
-    if (!file_of(place, remote, "", &at))
+    if (!socket_of(place, remote, unit, &at))
         return -ENAMETOOLONG;
     int fd = new_socket();
     if (fd < 0)
@@ -172,12 +189,54 @@ static int take_lock(const char *path, char *error_text)
     return vb_shm_fail(error_text, EBUSY, "another process keeps %.100s locked", path);
 }
 
-// A file that nobody listens behind is left over from a process that was killed.
-static int bind_socket(struct shm_place *place, const struct sockaddr_un *at, char *error_text)
+// ---- the number of units, in a link: it comes into being whole
+
+uint32_t vb_shm_place_units(const struct shm_place *place, const struct vb_ip *remote)
 {
-    int error = probe(place, error_text);
-    if (error < 0)
-        return error;
+    struct sockaddr_un at;
+    char told[KIND_MAX], text[KIND_MAX];
+    if (!file_of(place, remote, LINK_KIND, &at))
+        return 1;
+    ssize_t len = readlink(at.sun_path, told, sizeof told);
+    for (uint32_t units = 2; units <= SHM_UNITS && len > 0; units *= 2)
+        if (snprintf(text, sizeof text, "%u", units) == len && memcmp(text, told, (size_t)len) == 0)
+            return units;
+    return 1;
+}
+
+// Removes all files of the address but the first unit's.
+static void forget_units(const struct shm_place *place)
+{
+    struct sockaddr_un at;
+    uint32_t units = vb_shm_place_units(place, &place->local);
+    for (uint32_t unit = 1; unit < units; unit++)
+        if (socket_of(place, &place->local, unit, &at))
+            unlink(at.sun_path);
+    if (file_of(place, &place->local, LINK_KIND, &at))
+        unlink(at.sun_path);
+}
+
+static int publish_units(const struct shm_place *place, uint32_t units, char *error_text)
+{
+    struct sockaddr_un at;
+    char text[KIND_MAX];
+    forget_units(place); // of a process that was killed
+    if (units == 1 || !file_of(place, &place->local, LINK_KIND, &at))
+        return 0;
+    snprintf(text, sizeof text, "%u", units);
+    if (symlink(text, at.sun_path) < 0)
+        return vb_shm_fail(error_text, errno, "%.100s: %s", at.sun_path, strerror(errno));
+    return 0;
+}
+
+// ---- opening and closing
+
+// A file that nobody listens behind is left over from a process that was killed.
+static int bind_socket(struct shm_place *place, char *error_text)
+{
+    struct sockaddr_un name, *at = &name;
+    if (!socket_of(place, &place->local, place->unit, at))
+        return -ENAMETOOLONG;
     if (unlink(at->sun_path) < 0 && errno != ENOENT)
         return vb_shm_fail(error_text, errno, "%.100s: %s", at->sun_path, strerror(errno));
     int fd = new_socket();
@@ -185,7 +244,7 @@ static int bind_socket(struct shm_place *place, const struct sockaddr_un *at, ch
         return vb_shm_fail(error_text, -fd, "no Unix socket: %s", strerror(-fd));
     if (bind(fd, (const struct sockaddr *)at, sizeof *at) < 0 || listen(fd, BACKLOG) < 0 ||
         lstat(at->sun_path, &place->bound) < 0) {
-        error = vb_shm_fail(error_text, errno, "%.100s: %s", at->sun_path, strerror(errno));
+        int error = vb_shm_fail(error_text, errno, "%.100s: %s", at->sun_path, strerror(errno));
         close(fd);
         return error;
     }
@@ -193,38 +252,70 @@ static int bind_socket(struct shm_place *place, const struct sockaddr_un *at, ch
     return 0;
 }
 
-int vb_shm_place_open(struct shm_place *place, const char *dir, const struct vb_ip *local,
-                      char *error_text)
+static int find_dir(struct shm_place *place, const char *dir, char *error_text)
 {
-    struct sockaddr_un at, lock_at;
+    struct sockaddr_un at;
     struct stat ns;
-    *place = (struct shm_place){.local = *local, .listener = -1};
     int error = vb_shm_runtime_dir(dir, place->dir, sizeof place->dir);
     place->netns = stat("/proc/self/ns/net", &ns) == 0 ? ns.st_ino : 0;
-    if (error < 0 || !file_of(place, local, "", &at) || !file_of(place, local, ".lock", &lock_at))
+    if (error < 0 || !file_of(place, &place->local, LINK_KIND, &at))
         return vb_shm_fail(error_text, ENAMETOOLONG,
                            "the runtime directory's name is too long: %.60s…", place->dir);
-    error = check_dir(place->dir, error_text);
+    return check_dir(place->dir, error_text);
+}
+
+// Under the lock. The first unit's socket comes last: who finds it finds all that belongs to it.
+static int bind_all(struct shm_place *const *places, uint32_t units, char *error_text)
+{
+    int error = probe(places[0], error_text);
+    if (error == 0)
+        error = publish_units(places[0], units, error_text);
+    for (uint32_t unit = units; unit-- > 0 && error == 0;)
+        error = bind_socket(places[unit], error_text);
+    return error;
+}
+
+int vb_shm_place_open(struct shm_place *const *places, uint32_t units, const char *dir,
+                      const struct vb_ip *local, char *error_text)
+{
+    struct sockaddr_un lock_at;
+    *places[0] = (struct shm_place){.local = *local, .listener = -1};
+    int error = find_dir(places[0], dir, error_text);
+    for (uint32_t unit = 1; unit < units; unit++) {
+        *places[unit] = *places[0];
+        places[unit]->unit = unit;
+    }
     if (error < 0)
         return error;
+    if (!file_of(places[0], local, ".lock", &lock_at))
+        return -ENAMETOOLONG; // a longer one did fit
     int lock = take_lock(lock_at.sun_path, error_text);
     if (lock < 0)
         return lock;
-    error = bind_socket(place, &at, error_text);
+    error = bind_all(places, units, error_text);
     close(lock);
     return error;
 }
 
-// The file goes first, and only if it is ours: while the socket listens nobody replaces it.
-void vb_shm_place_close(struct shm_place *place)
+// The first unit removes the files of all, its own last, and only if that is its own: while its
+// socket listens nobody replaces any of them.
+static void remove_files(const struct shm_place *place)
 {
     struct sockaddr_un at;
     struct stat st;
+    if (place->unit > 0 || !socket_of(place, &place->local, 0, &at) ||
+        lstat(at.sun_path, &st) < 0 || st.st_dev != place->bound.st_dev ||
+        st.st_ino != place->bound.st_ino)
+        return;
+    forget_units(place);
+    unlink(at.sun_path);
+}
+
+void vb_shm_place_close(struct shm_place *place)
+{
     if (place->listener < 0)
         return;
-    if (file_of(place, &place->local, "", &at) && lstat(at.sun_path, &st) == 0 &&
-        st.st_dev == place->bound.st_dev && st.st_ino == place->bound.st_ino)
-        unlink(at.sun_path);
+    remove_files(place);
     // A child may have inherited the socket: those who call or wait in its queue must not hang.
     (void)shutdown(place->listener, SHUT_RDWR);
     for (int fd; (fd = accept4(place->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;)

@@ -51,6 +51,7 @@ void vb_shm_ring_rx_init_silent(struct shm_ring_rx *ring)
     *ring = (struct shm_ring_rx){.word = &nothing, .tag = 1};
 }
 
+// `len` with SHM_SPOILED or without.
 static void publish(struct shm_ring_tx *ring, uint32_t len)
 {
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(ring->base + (ring->pos & ring->mask));
@@ -75,7 +76,7 @@ bool vb_shm_ring_put(struct shm_ring_tx *ring, const struct vb_txq *txq,
     uint8_t *to = ring->base + (ring->pos & ring->mask) + SHM_WORD;
     vb_tx_copy(txq, frame, to);
     memcpy(to + frame->len - sizeof no_icrc, no_icrc, sizeof no_icrc);
-    publish(ring, frame->len);
+    publish(ring, frame->path->spoiled ? frame->len | SHM_SPOILED : frame->len);
     ring->pos += bytes;
     return true;
 }
@@ -101,22 +102,25 @@ static void copy_head(uint8_t *head, const uint8_t *bytes, uint32_t len)
 enum shm_ring_verdict vb_shm_ring_take(struct shm_ring_rx *ring, struct vb_rx_frame *frames,
                                        struct shm_head *heads, uint32_t room, uint32_t *taken)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, spoiled = 0;
     enum shm_ring_verdict verdict = SHM_RING_SOUND;
 
-    // Ends: a skip record leads to the ring's start, where another one is garbage.
-    while (n < room) {
+    // Ends: a skip record leads to the ring's start, where another one is garbage, and a spoiled
+    // one takes up room like any other.
+    while (n + spoiled < room) {
         uint64_t word = atomic_load_explicit(ring->word, memory_order_acquire);
         if (word >> SHM_LEN_BITS != ring->tag)
             break;
-        uint32_t len = (uint32_t)word & ((1u << SHM_LEN_BITS) - 1);
+        uint32_t len = (uint32_t)word & (SHM_SPOILED - 1);
+        bool is_spoiled = word & SHM_SPOILED;
         uint64_t left = ring->mask + 1 - (ring->pos & ring->mask);
-        bool is_skip = len == 0 && left < SHM_RECORD_MAX;
+        bool is_skip = len == 0 && !is_spoiled && left < SHM_RECORD_MAX;
         if (!is_skip && (len < VB_ICRC_FRAME_MIN || len > VB_FRAME_MAX || SHM_WORD + len > left)) {
             verdict = SHM_RING_GARBAGE;
             break;
         }
-        if (!is_skip) {
+        spoiled += is_spoiled;
+        if (!is_skip && !is_spoiled) {
             const uint8_t *bytes = ring->base + (ring->pos & ring->mask) + SHM_WORD;
             copy_head(heads[n].b, bytes, len);
             frames[n].data = bytes;
@@ -128,6 +132,7 @@ enum shm_ring_verdict vb_shm_ring_take(struct shm_ring_rx *ring, struct vb_rx_fr
         ring->pos += is_skip ? left : record_bytes(len);
         expect(ring);
     }
+    ring->spoiled += spoiled;
     *taken = n;
     return verdict;
 }

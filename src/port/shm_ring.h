@@ -4,7 +4,8 @@
 //
 // The word holds the frame's length and a tag that follows from the record's position and the
 // ring's key, so the reader polls the next record's word alone and no index is shared. The key is
-// random: bytes of an old payload match a tag with a chance of 2^-50.
+// random: bytes of an old payload match a tag with a chance of 2^-49. A frame without an ICRC can
+// be spoiled on purpose by a bit of the word, which leads to nothing but its loss.
 #ifndef VB_PORT_SHM_RING_H
 #define VB_PORT_SHM_RING_H
 
@@ -18,15 +19,16 @@
 
 enum {
     SHM_LINE = 64,
-    SHM_WORD = 8,      // bytes before the frame
-    SHM_LEN_BITS = 13, // of the word; length 0 marks a skip record
+    SHM_WORD = 8,                          // bytes before the frame
+    SHM_LEN_BITS = 14,                     // of the word; length 0 marks a skip record
+    SHM_SPOILED = 1 << (SHM_LEN_BITS - 1), // among them: the frame is to be dropped
     SHM_RECORD_MAX = (SHM_WORD + VB_FRAME_MAX + SHM_LINE - 1) / SHM_LINE * SHM_LINE,
     SHM_RING_MIN = 1 << 14,
     SHM_RING_MAX = 1 << 26,
     SHM_RING_DEFAULT = 1 << 19,
 };
 
-static_assert(VB_FRAME_MAX < 1 << SHM_LEN_BITS, "a length fits its field");
+static_assert((int)VB_FRAME_MAX < SHM_SPOILED, "a length fits its field");
 static_assert(SHM_RING_MIN >= 2 * SHM_RECORD_MAX, "after a skip record there is room for any");
 static_assert(sizeof(_Atomic uint64_t) == SHM_WORD, "a word is one atomic access");
 
@@ -46,6 +48,7 @@ struct shm_ring_rx {
     uint64_t pos;                 // of the next record
     const _Atomic uint64_t *word; // its word
     uint64_t tag;                 // what the word will hold above the length
+    uint64_t spoiled;             // frames dropped because their writer marked them so
 };
 
 // A private copy of a frame's first bytes.
@@ -72,8 +75,8 @@ bool vb_shm_ring_put(struct shm_ring_tx *ring, const struct vb_txq *txq,
 // Learns how far the reader is. False: no reader of our ring can be there.
 bool vb_shm_ring_credit(struct shm_ring_tx *ring, uint64_t consumed);
 
-// Takes up to `room` frames: their bytes stay in the ring, heads[i] gets the first of frame i.
-// Stops at an unwritten record or at garbage.
+// Takes up to `room` frames, of which the spoiled are counted and left out: the bytes stay in the
+// ring, heads[i] gets the first of frame i. Stops at an unwritten record or at garbage.
 enum shm_ring_verdict vb_shm_ring_take(struct shm_ring_rx *ring, struct vb_rx_frame *frames,
                                        struct shm_head *heads, uint32_t room, uint32_t *taken);
 

@@ -2,7 +2,9 @@
 // What the parts of the shm port share.
 //
 // Each direction has a connection of its own, made by the sender: hello carries the ring, the reply
-// carries the receiver's board. So two sides that call each other at once need no arbitration.
+// carries the receiver's board. So two sides that call each other at once need no arbitration. A
+// NIC of several units has a port for each, which call and are called on their own; only the
+// sockets' names tell that they belong together.
 #ifndef VB_PORT_SHM_STATE_H
 #define VB_PORT_SHM_STATE_H
 
@@ -15,7 +17,7 @@
 #define SHM_MAGIC 0x766572626e73686dull
 
 enum {
-    SHM_VERSION = 1,
+    SHM_VERSION = 2,
     SHM_GUESTS = 1023, // who may send to us at a time
     SHM_PEERS = 4096,  // addresses that we remember having sent to
     SHM_PEER_BUCKETS = 256,
@@ -75,13 +77,16 @@ enum shm_peer_state {
     SHM_PEER_UP,
 };
 
-// Somebody we send to. Paths point to it, so it stays until the port is closed.
+// A unit of somebody we send to. Paths point to the first, so it stays until the port is closed.
 struct shm_peer {
     enum shm_end end;
     enum shm_peer_state state;
     int fd;
     struct vb_ip address;
-    struct shm_peer *next; // of its bucket
+    uint32_t unit;
+    uint32_t unit_mask;               // of the first: how many units there are, less one
+    struct shm_peer *mate[SHM_UNITS]; // of the first: the others, by number, once called
+    struct shm_peer *next;            // of its bucket
     struct shm_ring_tx ring;
     const struct shm_board *board;
     uint32_t guest;         // our index on that board

@@ -203,6 +203,8 @@ static void seal(uint8_t *frame, uint32_t len, bool ipv4, const struct vb_trace_
     else
         vb_icrc_flow_init_v6(&flow, p->src.b, p->dst.b, p->src_port, VB_ROCE_UDP_PORT);
     vb_icrc_seal(&flow, p->id, frame, len);
+    if (p->spoiled)
+        frame[len - 1] ^= 0xff;
 }
 
 static bool is_ipv4(const struct vb_trace_packet *p)
@@ -236,8 +238,11 @@ void vb_trace_sent(struct vb_trace *trace, uint64_t now_ns, uint16_t id, const s
                    const struct vb_tx_frame *frame)
 {
     const struct vb_path *path = frame->path;
-    struct vb_trace_packet packet = {
-        .src = path->local, .dst = path->remote, .src_port = path->src_port, .id = id};
+    struct vb_trace_packet packet = {.src = path->local,
+                                     .dst = path->remote,
+                                     .src_port = path->src_port,
+                                     .id = id,
+                                     .spoiled = path->spoiled};
     assert(frame->len <= VB_ICRC_FRAME_MAX);
     vb_tx_copy(txq, frame, frame_place(trace, &packet));
     append(trace, now_ns, VB_PCAPNG_OUTBOUND, wrap(trace, &packet, frame->len));

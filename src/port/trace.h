@@ -46,6 +46,7 @@ struct vb_trace_packet {
     uint8_t tos;         // over IPv6 the traffic class
     uint8_t hop_limit;   // 0: VB_TRACE_HOP_LIMIT
     uint32_t flow_label; // IPv6
+    bool spoiled;        // what sealing writes is wrong, as the frame was on purpose
 };
 
 // Records a frame of `txq`, sealed for the identification `id` unless the trace does the sealing.

@@ -93,8 +93,9 @@ static int make_socket(const struct vb_udp_opts *opts, int family)
     return vb_udp_fail(opts->error_text, errno, "no UDP socket: %s", strerror(errno));
 }
 
-static int share(int fd, int on)
+static int share(int fd)
 {
+    int on = 1;
     return setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
 }
 
@@ -109,7 +110,7 @@ static int open_socket(const struct vb_udp_opts *opts, const union udp_address *
         error = set_up_ecn(opts, s, at->any.sa_family == AF_INET6);
     tune(s);
     if (joins)
-        (void)share(s, 1);
+        (void)share(s);
     if (error == 0 && bind(s, &at->any, vb_udp_address_bytes(at)) < 0)
         error = vb_udp_address_refused(opts->address, at, errno, opts->error_text);
     if (error < 0)
@@ -193,8 +194,8 @@ static int steer(int fd, uint32_t count)
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
 }
 
-// The first socket is bound alone, so that an address in use is found out. The others may join it
-// only while this function runs.
+// The first socket is bound alone, so that an address in use is found out; another NIC's first one
+// is refused for the same reason. The option stays set: without it the system would not steer.
 int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count)
 {
     uint32_t opened = 0;
@@ -202,17 +203,14 @@ int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, ui
     if (error < 0 || count == 1)
         return error;
     opened = 1;
-    if (share(fd_of(ports[0]), 1) < 0)
+    if (share(fd_of(ports[0])) < 0)
         error = vb_udp_fail(opts->error_text, errno, "SO_REUSEPORT: %s", strerror(errno));
     for (; error == 0 && opened < count; opened += error == 0)
         error = open_one(opts, true, &ports[opened]);
     if (error == 0 && steer(fd_of(ports[0]), count) < 0)
         error =
             vb_udp_fail(opts->error_text, errno, "SO_ATTACH_REUSEPORT_CBPF: %s", strerror(errno));
-    for (uint32_t i = 0; i < opened; i++) {
-        (void)share(fd_of(ports[i]), 0);
-        if (error < 0)
-            close_port(ports[i]);
-    }
+    for (uint32_t i = 0; i < opened && error < 0; i++)
+        close_port(ports[i]);
     return error;
 }

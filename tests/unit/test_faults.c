@@ -446,6 +446,36 @@ static void test_printed_rules_judge_alike(void **state)
     free(printed);
 }
 
+// Units of a NIC draw from streams of their own, which follow from the seed; the first one's are
+// those of a NIC of one unit.
+static void test_units_draw_for_themselves(void **state)
+{
+    (void)state;
+    uint64_t drawn[6];
+    static const struct {
+        const char *rules;
+        uint32_t unit;
+    } sets[6] = {{"drop=50%;seed=7", 0}, {"drop=50%;seed=7", 0}, {"drop=50%;seed=7", 1},
+                 {"drop=50%;seed=7", 1}, {"drop=50%;seed=8", 1}, {"drop=50%;seed=8", 0}};
+    for (int i = 0; i < 6; i++) {
+        struct vb_faults *faults = NULL;
+        const uint8_t head[12] = {0};
+        assert_int_equal(vb_faults_parse(sets[i].rules, &faults, NULL), 0);
+        if (i > 0) // and not at all for the first
+            vb_faults_seed_unit(faults, sets[i].unit);
+        drawn[i] = 0;
+        for (int f = 0; f < 64; f++) {
+            struct vb_fault_fate fate;
+            vb_faults_judge(faults, VB_FAULT_TX, head, sizeof head, &fate);
+            drawn[i] = drawn[i] << 1 | fate.drop;
+        }
+        vb_faults_free(faults);
+    }
+    assert_true(drawn[0] == drawn[1] && drawn[2] == drawn[3]);
+    assert_true(drawn[1] != drawn[2] && drawn[2] != drawn[4] && drawn[4] != drawn[5]);
+    assert_true(drawn[2] != drawn[5]); // no unit has a neighbouring seed's
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_queue_pairs_fail_on_demand),
         cmocka_unit_test(test_registrations_fail_on_demand),
         cmocka_unit_test(test_printed_rules_judge_alike),
+        cmocka_unit_test(test_units_draw_for_themselves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -253,6 +253,50 @@ static void test_skips_cannot_be_endless(void **state)
     free_rig(r);
 }
 
+// The mark of a spoiled frame makes it go, and does not make up for a wrong length.
+static void test_spoiled_records_are_left_out(void **state)
+{
+    (void)state;
+    struct rig *r = make_rig();
+    for (uint32_t i = 0; i < 9; i++) {
+        r->path.spoiled = i % 3 == 1;
+        assert_true(put(r, 100 + 4 * i, i));
+    }
+    assert_int_equal(take(r), 6);
+    assert_int_equal(r->rx.spoiled, 3);
+    for (uint32_t i = 0, at = 0; i < 9; i++)
+        if (i % 3 != 1)
+            assert_true(kit_matches(&r->frames[at++], 100 + 4 * i, i));
+    free_rig(r);
+    static const uint64_t bad[] = {0, 15, VB_FRAME_MAX + 1, 8191};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        r = make_rig();
+        forge(r, 0, bad[i] | SHM_SPOILED);
+        expect_garbage(r, 0);
+        free_rig(r);
+    }
+    r = make_rig(); // nor is it a skip record
+    move_to(r, LINES - 1);
+    forge(r, r->tx.pos, SHM_SPOILED);
+    expect_garbage(r, 0);
+    free_rig(r);
+}
+
+// A writer that spoils all it writes keeps the reader no longer than one that does not.
+static void test_spoiled_records_cannot_be_endless(void **state)
+{
+    (void)state;
+    struct rig *r = make_rig();
+    for (uint64_t line = 0; line < LINES; line++)
+        forge(r, line * SHM_LINE, 16 | SHM_SPOILED);
+    uint32_t n;
+    assert_int_equal(vb_shm_ring_take(&r->rx, r->frames, r->heads, 10, &n), SHM_RING_SOUND);
+    assert_int_equal(n, 0);
+    assert_int_equal(r->rx.spoiled, 10);
+    assert_int_equal(r->rx.pos, 10 * SHM_LINE);
+    free_rig(r);
+}
+
 static void test_only_possible_credit_is_taken(void **state)
 {
     (void)state;
@@ -342,6 +386,8 @@ int main(void)
         cmocka_unit_test(test_old_bytes_are_no_records),
         cmocka_unit_test(test_lengths_out_of_bounds_are_garbage),
         cmocka_unit_test(test_skips_cannot_be_endless),
+        cmocka_unit_test(test_spoiled_records_are_left_out),
+        cmocka_unit_test(test_spoiled_records_cannot_be_endless),
         cmocka_unit_test(test_only_possible_credit_is_taken),
         cmocka_unit_test(test_ring_sizes_are_powers_of_two),
         cmocka_unit_test(test_two_threads_stream),
