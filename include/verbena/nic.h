@@ -6,6 +6,17 @@
 // (vb_poll_cq, vb_nic_progress), and in a thread of its own while none does. Several threads may
 // use one NIC at once, but a completion queue and all queue pairs bound to it are for one thread at
 // a time: polling uses them all.
+//
+// Signal handlers may post, poll and call vb_nic_progress(): where that interrupts a call on the
+// same queue or a thread that runs the NIC, nothing is done and 0 returned. Running the NIC takes
+// memory from malloc() only for a new peer of datagrams or of the port shm. It changes errno.
+//
+// A thread that is cancelled is never cancelled in the middle of a call, unless its type is
+// PTHREAD_CANCEL_ASYNCHRONOUS.
+//
+// After fork() a NIC is its parent's alone. In the child every call on it and on its objects
+// returns -EPERM (vb_nic_progress() 0) and does nothing; vb_nic_close() frees its memory. The child
+// can open NICs of its own.
 #ifndef VERBENA_NIC_H
 #define VERBENA_NIC_H
 
@@ -46,6 +57,7 @@ struct vb_nic_opts {
     // docs/congestion.md: "dcqcn:rp_ai_rate_mbps=100,cnp_interval_us=20". NULL:
     // $VERBENA_CONGESTION, or none.
     const char *congestion;
+    uint32_t drain_ms;      // how long closing and exit wait for peers (see vb_nic_close); 0: 1,000
     bool no_helper;         // only threads that poll run the NIC: no other thread is started
     bool guarded;           // memory freed while registered becomes a peer's remote operation error
                             // instead of a crash; slow. Also by $VERBENA_GUARD=1
@@ -57,7 +69,10 @@ struct vb_nic_opts {
 // Opens a NIC on UDP port 4791 of the address. -EADDRINUSE: another NIC has it; -EADDRNOTAVAIL: not
 // an address of this machine; -EINVAL: not an address, a port, fault rules or congestion control.
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
-// Closes the NIC and everything still open on it.
+// Closes the NIC and everything still open on it. What peers were promised is kept first: requests
+// that came in are answered, and what was posted is given time (drain_ms) to be acknowledged or to
+// fail. Return from main() and exit() wait in the same way for NICs that are still open. _exit()
+// and signals that kill do not, but the answer to what a program has seen complete has always left.
 void vb_nic_close(struct vb_nic *nic);
 // Moves the NIC forward without looking at completions. Returns how many steps it made.
 uint32_t vb_nic_progress(struct vb_nic *nic);
@@ -207,6 +222,8 @@ struct vb_qp_opts {
 
 // A queue pair in state RESET.
 int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **qp);
+// Requests that came in are answered first; what is still posted goes without a completion (who
+// cares for it waits for its completions, or calls vb_grace()).
 int vb_qp_destroy(struct vb_qp *qp);
 uint32_t vb_qp_num(const struct vb_qp *qp);
 
@@ -235,6 +252,24 @@ int vb_qp_drain(struct vb_qp *qp);
 // -EBUSY: what failed has not all been polled yet.
 int vb_qp_resume(struct vb_qp *qp);
 const char *vb_qp_state_text(struct vb_qp *qp);
+
+// A datagram queue pair receives what is sent to a multicast address (the 16 bytes of a GID, IPv4
+// as ::ffff:a.b.c.d): a copy for every member, on this NIC and on others, the sender's included.
+// Who sends names that address and the queue pair VB_QPN_MULTICAST, and its q_key must be the
+// member's. -EINVAL: no datagram queue pair, or no such address; -EEXIST: it is a member;
+// -EAFNOSUPPORT: the NIC's address is of the other family; -EOPNOTSUPP: the port shm has no groups
+// (auto has). Packets stay on the link that the NIC's address is on.
+enum {
+    VB_QPN_MULTICAST = 0xffffff
+};
+int vb_qp_attach(struct vb_qp *qp, const uint8_t gid[16]);
+int vb_qp_detach(struct vb_qp *qp, const uint8_t gid[16]); // -ENOENT: it is no member
+
+// Reads a counter of the queue pair by name, as of vb_nic_counter(): counted since it was created,
+// through all its connections. -ENOENT: no such counter.
+int vb_qp_counter(const struct vb_qp *qp, const char *name, uint64_t *value);
+// The name of the i-th counter, NULL past the last.
+const char *vb_qp_counter_name(unsigned i);
 
 struct vb_sge {
     uint64_t addr;

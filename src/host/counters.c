@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters by name: the device's, then the port's.
+// Counters by name: the device's, then the port's; and those of a queue pair.
 #include "host/host.h"
 
 #include <errno.h>
@@ -54,12 +54,52 @@ static uint64_t of_lane(struct vb_lane *lane, const struct counter *c)
 
 int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     for (unsigned i = 0; i < COUNTERS; i++) {
         if (strcmp(counters[i].name, name) != 0)
             continue;
         *value = 0;
         for (uint32_t lane = 0; lane < nic->lanes; lane++)
             *value += of_lane(&nic->lane[lane], &counters[i]);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+// ---- of a queue pair
+
+struct qp_counter {
+    const char *name;
+    size_t offset;
+};
+
+#define QP_COUNTER(name) {#name, offsetof(struct vb_qp_counters, name)},
+
+static const struct qp_counter qp_counters[] = {VB_QP_COUNTERS(QP_COUNTER)};
+
+enum {
+    QP_COUNTERS = sizeof qp_counters / sizeof qp_counters[0]
+};
+
+const char *vb_qp_counter_name(unsigned i)
+{
+    return i < QP_COUNTERS ? qp_counters[i].name : NULL;
+}
+
+int vb_qp_counter(const struct vb_qp *qp, const char *name, uint64_t *value)
+{
+    struct vb_lane *lane = qp->send_cq->lane;
+
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    for (unsigned i = 0; i < QP_COUNTERS; i++) {
+        if (strcmp(qp_counters[i].name, name) != 0)
+            continue;
+        pthread_mutex_lock(&lane->lock);
+        const struct vb_qp_counters *all = vb_dev_qp_counters(qp->nic->dev, qp->driver.qpn);
+        memcpy(value, (const char *)all + qp_counters[i].offset, sizeof *value);
+        pthread_mutex_unlock(&lane->lock);
         return 0;
     }
     return -ENOENT;

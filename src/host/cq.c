@@ -11,6 +11,8 @@
 
 int vb_channel_create(struct vb_nic *nic, struct vb_channel **out)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     struct vb_channel *channel = calloc(1, sizeof *channel);
     if (!channel)
         return -ENOMEM;
@@ -32,6 +34,8 @@ int vb_channel_create(struct vb_nic *nic, struct vb_channel **out)
 int vb_channel_destroy(struct vb_channel *channel)
 {
     struct vb_nic *nic = channel->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = channel->users ? -EBUSY : 0;
     if (!err)
@@ -39,14 +43,16 @@ int vb_channel_destroy(struct vb_channel *channel)
     vb_host_unlock(nic);
     if (err)
         return err;
+    int before = vb_cancel_hold();
     close(channel->fd);
+    vb_cancel_allow(before);
     free(channel);
     return 0;
 }
 
 int vb_channel_fd(const struct vb_channel *channel)
 {
-    return channel->fd;
+    return vb_host_is_foreign(channel->nic) ? -EPERM : channel->fd;
 }
 
 int vb_channel_take(struct vb_channel *channel, struct vb_cq **out)
@@ -54,6 +60,9 @@ int vb_channel_take(struct vb_channel *channel, struct vb_cq **out)
     struct vb_nic *nic = channel->nic;
     int err = -EAGAIN;
 
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
+    int before = vb_cancel_hold();
     pthread_mutex_lock(&nic->event_lock);
     struct vb_link *link = vb_fifo_first(&channel->due);
     if (link) {
@@ -64,6 +73,7 @@ int vb_channel_take(struct vb_channel *channel, struct vb_cq **out)
         err = 0;
     }
     pthread_mutex_unlock(&nic->event_lock);
+    vb_cancel_allow(before);
     return err;
 }
 
@@ -95,6 +105,8 @@ static int enter(struct vb_cq *cq, const struct vb_cqc_attr *attr)
 
 int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq **out)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     if ((opts->channel && opts->channel->nic != nic) || opts->unit > nic->lanes)
         return -EINVAL;
     struct vb_cq *cq = calloc(1, sizeof *cq);
@@ -131,7 +143,8 @@ static void forget_events(struct vb_cq *cq)
     pthread_mutex_lock(&cq->nic->event_lock);
     if (cq->channel && vb_link_queued(&cq->due)) {
         vb_link_remove(&cq->due);
-        (void)!read(cq->channel->fd, &one, sizeof one);
+        if (!cq->nic->orphan)
+            (void)!read(cq->channel->fd, &one, sizeof one);
     }
     pthread_mutex_unlock(&cq->nic->event_lock);
 }
@@ -139,6 +152,8 @@ static void forget_events(struct vb_cq *cq)
 int vb_cq_destroy(struct vb_cq *cq)
 {
     struct vb_nic *nic = cq->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = vb_dev_cq_destroy(nic->dev, cq->cqn);
     if (!err) {
@@ -159,6 +174,8 @@ int vb_cq_destroy(struct vb_cq *cq)
 // What came since the last poll counts, so the device looks at once.
 int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
 {
+    if (vb_host_is_foreign(cq->nic))
+        return -EPERM;
     if (!cq->channel)
         return -EINVAL;
     pthread_mutex_lock(&cq->lane->lock);
@@ -173,6 +190,8 @@ int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
 
 int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us)
 {
+    if (vb_host_is_foreign(cq->nic))
+        return -EPERM;
     vb_host_lock(cq->nic);
     int err = vb_dev_cq_moderate(cq->nic->dev, cq->cqn, count, (uint64_t)period_us * 1000);
     vb_host_unlock(cq->nic);
@@ -183,6 +202,8 @@ int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
 {
     struct vb_driver_cq bigger;
 
+    if (vb_host_is_foreign(cq->nic))
+        return -EPERM;
     vb_host_lock(cq->nic);
     int err = vb_driver_cq_init(&bigger, entries, cq->driver.ci);
     if (!err) {
@@ -204,7 +225,7 @@ static struct vb_driver_qp *find_qp(void *ctx, uint32_t qpn)
     return qp && qp->driver.qpn == qpn ? &qp->driver : NULL;
 }
 
-int vb_poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
+static int poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
 {
     struct vb_lane *lane = cq->lane;
     int taken = vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n);
@@ -217,4 +238,15 @@ int vb_poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
     vb_lane_run(lane);
     pthread_mutex_unlock(&lane->lock);
     return vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n);
+}
+
+int vb_poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
+{
+    if (vb_host_is_foreign(cq->nic))
+        return -EPERM;
+    if (!vb_host_enter(&cq->busy))
+        return 0;
+    int taken = poll_cq(cq, wc, n);
+    vb_host_leave(&cq->busy);
+    return taken;
 }

@@ -3,36 +3,51 @@
 #include "host/host.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <unistd.h>
+
+enum {
+    LOCK_TRIES = 1000
+};
 
 static void count_up(int fd)
 {
+    int before = vb_cancel_hold();
     (void)!write(fd, &(uint64_t){1}, sizeof(uint64_t));
+    vb_cancel_allow(before);
 }
 
 static void tell_channel(struct vb_nic *nic, uint32_t cqn)
 {
     struct vb_cq *cq = cqn <= nic->cq_room ? nic->cq_by_number[cqn - 1] : NULL;
 
-    if (!cq || !cq->channel)
-        return;
-    pthread_mutex_lock(&nic->event_lock);
-    if (!vb_link_queued(&cq->due)) {
+    if (cq && cq->channel && !vb_link_queued(&cq->due)) {
         vb_fifo_push(&cq->channel->due, &cq->due);
         count_up(cq->channel->fd);
     }
-    pthread_mutex_unlock(&nic->event_lock);
 }
 
 static void tell_application(struct vb_nic *nic, enum vb_nic_event_kind kind, uint32_t number)
 {
-    pthread_mutex_lock(&nic->event_lock);
     if (nic->event_count < VB_HOST_EVENTS) {
         uint32_t at = (nic->event_head + nic->event_count++) % VB_HOST_EVENTS;
         nic->event[at] = (struct vb_nic_event){kind, number};
         count_up(nic->event_fd);
     }
-    pthread_mutex_unlock(&nic->event_lock);
+}
+
+// A signal handler that runs the NIC may have interrupted a thread that holds the lock: waiting has
+// an end, and the events stay for the next run.
+static bool lock_events(struct vb_nic *nic)
+{
+    for (uint32_t tries = 0; tries < LOCK_TRIES; tries++) {
+        if (pthread_mutex_trylock(&nic->event_lock) == 0)
+            return true;
+        sched_yield();
+    }
+    if (nic->helper.running)
+        vb_helper_wake(nic);
+    return false;
 }
 
 void vb_host_collect(struct vb_lane *lane)
@@ -49,17 +64,20 @@ void vb_host_collect(struct vb_lane *lane)
     };
     struct vb_event e;
 
+    if (!vb_pu_has_event(lane->pu) || !lock_events(lane->nic))
+        return;
     while (vb_pu_take_event(lane->pu, &e)) {
         if (e.kind == VB_EVENT_CQ_COMPLETION)
             tell_channel(lane->nic, e.number);
         else
             tell_application(lane->nic, kinds[e.kind], e.number);
     }
+    pthread_mutex_unlock(&lane->nic->event_lock);
 }
 
 int vb_nic_event_fd(const struct vb_nic *nic)
 {
-    return nic->event_fd;
+    return vb_host_is_foreign(nic) ? -EPERM : nic->event_fd;
 }
 
 int vb_nic_take_event(struct vb_nic *nic, struct vb_nic_event *event)
@@ -67,6 +85,9 @@ int vb_nic_take_event(struct vb_nic *nic, struct vb_nic_event *event)
     int err = -EAGAIN;
     uint64_t all;
 
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
+    int before = vb_cancel_hold();
     pthread_mutex_lock(&nic->event_lock);
     if (nic->event_count > 0) {
         *event = nic->event[nic->event_head];
@@ -76,6 +97,7 @@ int vb_nic_take_event(struct vb_nic *nic, struct vb_nic_event *event)
         err = 0;
     }
     pthread_mutex_unlock(&nic->event_lock);
+    vb_cancel_allow(before);
     return err;
 }
 

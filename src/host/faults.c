@@ -101,6 +101,8 @@ int vb_host_set_faults(struct vb_nic *nic, const char *text, char *error_text)
 
 int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = vb_host_set_faults(nic, rules, error_text);
     vb_host_unlock(nic);

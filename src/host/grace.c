@@ -17,8 +17,8 @@ struct wait {
     bool done;
 };
 
-// Needs the locks. What was posted so far, as the NIC may know: others may be posting.
-static uint64_t posted(struct vb_nic *nic, const struct vb_driver_qp *qp)
+// Others may be posting.
+uint64_t vb_host_posted(struct vb_nic *nic, const struct vb_driver_qp *qp)
 {
     uint32_t word = be32toh(__atomic_load_n(&qp->dbrec[VB_DBREC_SQ], __ATOMIC_ACQUIRE));
     struct vb_qp_progress p;
@@ -41,7 +41,7 @@ static struct wait *begin(struct vb_nic *nic, uint32_t *count)
     n = 0;
     for (struct vb_link *l = nic->qps.head.next; l != &nic->qps.head; l = l->next) {
         const struct vb_qp *qp = VB_CONTAINER_OF(l, struct vb_qp, link);
-        list[n++] = (struct wait){.qpn = qp->driver.qpn, .until = posted(nic, &qp->driver)};
+        list[n++] = (struct wait){.qpn = qp->driver.qpn, .until = vb_host_posted(nic, &qp->driver)};
     }
     return list;
 }
@@ -70,6 +70,8 @@ int vb_grace(struct vb_nic *nic, uint64_t timeout_ns)
     uint32_t count;
     bool ended = false;
 
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     struct wait *list = begin(nic, &count);
     vb_host_unlock(nic);

@@ -186,7 +186,9 @@ static void *run(void *arg)
 
 void vb_helper_wake(struct vb_nic *nic)
 {
+    int before = vb_cancel_hold();
     (void)!write(nic->helper.wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+    vb_cancel_allow(before);
 }
 
 // The application's signals are the application's: the helper blocks all.

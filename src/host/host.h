@@ -6,6 +6,7 @@
 #ifndef VB_HOST_HOST_H
 #define VB_HOST_HOST_H
 
+#include "base/cancel.h"
 #include "base/fifo.h"
 #include "host/driver.h"
 #include "nic/dev.h"
@@ -47,6 +48,11 @@ struct vb_helper {
 
 struct vb_nic {
     struct vb_dev *dev;
+    bool foreign;      // a forked child's: calls are refused (see vb_host_is_foreign)
+    bool orphan, torn; // in a child: without ports and helper; and not to be freed, either
+    int cancel_before; // of the thread that holds all lanes
+    uint64_t drain_ns;
+    struct vb_link process; // in the list of those that are open
     uint32_t lanes;
     struct vb_lane *lane;
     bool faulty; // every lane's port makes faults on purpose (port/faulty.h)
@@ -101,6 +107,7 @@ struct vb_cq {
     struct vb_lane *lane;
     struct vb_channel *channel;
     uint32_t cqn;
+    atomic_bool busy; // being polled
     struct vb_driver_cq driver;
 };
 
@@ -109,6 +116,7 @@ struct vb_srq {
     struct vb_nic *nic;
     struct vb_cq *cq; // of an XRC queue
     uint32_t srqn;
+    atomic_bool busy; // being posted to
     struct vb_driver_srq driver;
 };
 
@@ -116,21 +124,65 @@ struct vb_qp {
     struct vb_link link;
     struct vb_nic *nic;
     enum vb_service service;
+    atomic_bool sending, receiving; // being posted to
     struct vb_cq *send_cq, *recv_cq;
     struct vb_driver_qp driver;
 };
 
+// A child of the process that opened the NIC: all that it shares with its parent (sockets, rings,
+// connections) is the parent's.
+static inline bool vb_host_is_foreign(const struct vb_nic *nic)
+{
+    return __builtin_expect(nic->foreign, 0);
+}
+
+// One at a time uses a queue, by the rules of the API; but a signal handler may come in between,
+// and finds out. Nobody else looks, so no order is needed.
+static inline bool vb_host_enter(atomic_bool *busy)
+{
+    if (__builtin_expect(atomic_load_explicit(busy, memory_order_relaxed), 0))
+        return false;
+    atomic_store_explicit(busy, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    return true;
+}
+
+static inline void vb_host_leave(atomic_bool *busy)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    atomic_store_explicit(busy, false, memory_order_relaxed);
+}
+
+// Who holds the locks cannot be cancelled.
 void vb_host_lock(struct vb_nic *nic);
 void vb_host_unlock(struct vb_nic *nic);
 
 // Runs a lane whose lock is held: what was posted leaves, what came is taken. Returns steps made.
 uint32_t vb_lane_run(struct vb_lane *lane);
-// What is owed to peers leaves. Needs all locks.
-void vb_host_drain(struct vb_nic *nic);
+// In a forked child: lets go of what is the parent's.
+void vb_host_orphan(struct vb_nic *nic);
+
+// ---- drain.c
+// False: the locks could not be had in time.
+bool vb_host_lock_until(struct vb_nic *nic, uint64_t give_up_ns);
+// Takes the locks when the queue pair owes its peer nothing, or after the NIC's time to drain.
+void vb_host_lock_answered(struct vb_nic *nic, const struct vb_qp *qp);
+// Runs the NIC until nothing is owed and all that was posted is acknowledged or has failed.
+void vb_host_drain(struct vb_nic *nic, uint64_t give_up_ns);
+
+// ---- process.c: NICs that fork() and exit() concern
+int vb_process_enter(struct vb_nic *nic); // -ENOMEM
+void vb_process_leave(struct vb_nic *nic);
+
+// ---- grace.c: needs the locks. What was posted so far, as the NIC may know.
+uint64_t vb_host_posted(struct vb_nic *nic, const struct vb_driver_qp *qp);
 
 // ---- event.c: hands the device's events to channels and to the application. Needs the lane's
 // lock.
 void vb_host_collect(struct vb_lane *lane);
+
+// ---- group.c: needs the locks
+void vb_host_leave_groups(struct vb_qp *qp);
 
 // ---- guard.c
 const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic);

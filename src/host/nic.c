@@ -6,6 +6,7 @@
 #include "host/congestion.h"
 #include "host/open.h"
 #include "port/clock.h"
+#include "port/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@ enum {
     WINDOW_BYTES = 256 * 1024,
     WINDOW_LIMIT_BYTES = 1024 * 1024, // more is no faster
     LEND_BYTES = 1024,                // an entry in a scatter list costs less than copying so much
-    DRAIN_TRIES = 100,                // some ten microseconds each
-    ENTRY_BYTES = 8192,               // as many take some microseconds
+    DRAIN_MS = 1000,
+    ENTRY_BYTES = 8192, // as many take some microseconds
 };
 
 // ---- who runs the NIC
@@ -28,16 +29,21 @@ enum {
 // Pollers see that somebody waits and step back, so that a spinning thread cannot keep the lanes.
 void vb_host_lock(struct vb_nic *nic)
 {
+    int before = vb_cancel_hold();
     atomic_fetch_add_explicit(&nic->waiting, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < nic->lanes; i++)
         pthread_mutex_lock(&nic->lane[i].lock);
     atomic_fetch_sub_explicit(&nic->waiting, 1, memory_order_relaxed);
+    nic->cancel_before = before;
 }
 
 void vb_host_unlock(struct vb_nic *nic)
 {
+    int before = nic->cancel_before;
+
     for (uint32_t i = nic->lanes; i-- > 0;)
         pthread_mutex_unlock(&nic->lane[i].lock);
+    vb_cancel_allow(before);
 }
 
 // Steps until idle and sends; again while only the room to send was missing. The application sees
@@ -87,20 +93,12 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     return steps;
 }
 
-void vb_host_drain(struct vb_nic *nic)
-{
-    for (uint32_t i = 0; i < nic->lanes; i++) {
-        const struct vb_txq *txq = vb_pu_txq(nic->lane[i].pu);
-        for (uint32_t tries = 0; tries < DRAIN_TRIES; tries++)
-            if (vb_lane_run(&nic->lane[i]) == 0 && txq->count == 0)
-                break;
-    }
-}
-
 uint32_t vb_nic_progress(struct vb_nic *nic)
 {
     uint32_t steps = 0;
 
+    if (vb_host_is_foreign(nic))
+        return 0;
     for (uint32_t i = 0; i < nic->lanes; i++) {
         struct vb_lane *lane = &nic->lane[i];
         if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
@@ -245,7 +243,7 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
 
 static void free_nic(struct vb_nic *nic)
 {
-    if (nic->dev)
+    if (nic->dev && !nic->orphan)
         vb_nic_trace(nic, 0);
     if (nic->dev)
         vb_dev_destroy(nic->dev);
@@ -272,11 +270,8 @@ static int open_ports(struct vb_nic *nic, const struct vb_nic_opts *opts)
     return err ? err : vb_host_set_faults(nic, vb_host_fault_text(opts), opts->error_text);
 }
 
-int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
+static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
 {
-    static const struct vb_nic_opts defaults = {0};
-    if (!opts)
-        opts = &defaults;
     say(opts, "out of memory");
     uint32_t units = opts->units ? opts->units : 1;
     if (units > VB_HOST_LANES || !vb_is_pow2(units)) {
@@ -286,6 +281,7 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
     struct vb_nic *nic = alloc_nic(units);
     if (!nic)
         return -ENOMEM;
+    nic->drain_ns = (opts->drain_ms ? opts->drain_ms : DRAIN_MS) * UINT64_C(1000000);
     int err = open_ports(nic, opts);
     if (!err) {
         say(opts, "out of memory");
@@ -296,6 +292,11 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
         if (err)
             say(opts, "the helper thread cannot be started: raise the limit on threads");
     }
+    if (!err) {
+        err = vb_process_enter(nic);
+        if (err)
+            vb_helper_stop(nic);
+    }
     if (err) {
         free_nic(nic);
         return err;
@@ -305,6 +306,16 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
     return 0;
 }
 
+int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
+{
+    static const struct vb_nic_opts defaults = {0};
+    int before = vb_cancel_hold();
+    int err = open_nic(opts ? opts : &defaults, out);
+
+    vb_cancel_allow(before);
+    return err;
+}
+
 #define CLOSE_ALL(list, type, how)                         \
     do {                                                   \
         struct vb_link *link;                              \
@@ -312,14 +323,41 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
             how(VB_CONTAINER_OF(link, struct type, link)); \
     } while (0)
 
-void vb_nic_close(struct vb_nic *nic)
+// The descriptors are closed, which leaves the parent's as they are; so when the parent ends, its
+// peers and the next NIC at its address find it gone.
+void vb_host_orphan(struct vb_nic *nic)
 {
-    if (!nic)
+    nic->foreign = nic->orphan = true;
+    if (nic->torn)
         return;
-    vb_host_lock(nic);
-    vb_host_drain(nic);
-    vb_host_unlock(nic);
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        struct vb_port *port = nic->lane[i].port;
+        vb_trace_destroy(port->trace);
+        port->ops->abandon(port);
+        nic->lane[i].port = NULL;
+    }
+    nic->faulty = false;
+    if (nic->helper.running)
+        close(nic->helper.wake_fd);
+    nic->helper.running = false;
+}
+
+// Brings the NIC to rest. False: it is a child's copy that was caught in the middle of something.
+static bool quiesce(struct vb_nic *nic)
+{
+    if (nic->orphan) {
+        nic->foreign = nic->torn; // the calls that free its objects are let through
+        return !nic->torn;
+    }
+    vb_host_drain(nic, vb_clock_ns() + nic->drain_ns);
+    vb_process_leave(nic);
     vb_helper_stop(nic);
+    nic->drain_ns = 0; // each queue pair has had its time
+    return true;
+}
+
+static void free_all(struct vb_nic *nic)
+{
     CLOSE_ALL(qps, vb_qp, vb_qp_destroy);
     CLOSE_ALL(srqs, vb_srq, vb_srq_destroy);
     CLOSE_ALL(cqs, vb_cq, vb_cq_destroy);
@@ -330,8 +368,20 @@ void vb_nic_close(struct vb_nic *nic)
     free_nic(nic);
 }
 
+void vb_nic_close(struct vb_nic *nic)
+{
+    int before = vb_cancel_hold();
+
+    if (nic && quiesce(nic))
+        free_all(nic);
+    vb_cancel_allow(before);
+}
+
 void vb_nic_gid(const struct vb_nic *nic, uint8_t gid[16])
 {
+    memset(gid, 0, 16);
+    if (vb_host_is_foreign(nic))
+        return;
     pthread_mutex_lock(&nic->lane[0].lock); // faults may wrap the port meanwhile
     memcpy(gid, nic->lane[0].port->local.b, 16);
     pthread_mutex_unlock(&nic->lane[0].lock);

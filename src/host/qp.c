@@ -60,6 +60,8 @@ static bool is_legal(const struct vb_pd *pd, const struct vb_qp_opts *o)
 
 int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **out)
 {
+    if (vb_host_is_foreign(pd->nic))
+        return -EPERM;
     if (!is_legal(pd, opts))
         return -EINVAL;
     struct vb_qp *qp = calloc(1, sizeof *qp);
@@ -101,7 +103,7 @@ static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state stat
 // A receive of a shared queue that is in use comes back by being flushed.
 static void give_back_receive(struct vb_qp *qp)
 {
-    if (!qp->driver.srq)
+    if (!qp->driver.srq || qp->nic->orphan)
         return;
     modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_ERR);
     vb_lane_run(qp->send_cq->lane);
@@ -110,9 +112,11 @@ static void give_back_receive(struct vb_qp *qp)
 int vb_qp_destroy(struct vb_qp *qp)
 {
     struct vb_nic *nic = qp->nic;
-    vb_host_lock(nic);
-    vb_host_drain(nic);
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
+    vb_host_lock_answered(nic, qp);
     give_back_receive(qp);
+    vb_host_leave_groups(qp);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
     forget_completions(qp);
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
@@ -202,6 +206,8 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
                             VB_RIGHT_FLUSH_GLOBAL;
     enum vb_qp_state state;
 
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     if (peer->rights & ~remote)
         return -EINVAL;
     vb_host_lock(nic);
@@ -220,6 +226,8 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
 
 static int move(struct vb_qp *qp, enum vb_qp_state state)
 {
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
     vb_host_lock(qp->nic);
     int err = modify(qp, &(struct vb_qpc_mods){0}, state);
     vb_host_collect(qp->send_cq->lane);
@@ -242,6 +250,8 @@ int vb_qp_resume(struct vb_qp *qp)
 {
     enum vb_qp_state state;
 
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
     vb_host_lock(qp->nic);
     int err = vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
     if (!err)
@@ -257,6 +267,8 @@ const char *vb_qp_state_text(struct vb_qp *qp)
 {
     enum vb_qp_state state = VB_QPS_RESET;
 
+    if (vb_host_is_foreign(qp->nic))
+        return "FORKED";
     vb_host_lock(qp->nic);
     vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
     vb_host_unlock(qp->nic);
@@ -267,7 +279,12 @@ const char *vb_qp_state_text(struct vb_qp *qp)
 
 int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
 {
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    if (!vb_host_enter(&qp->sending))
+        return 0;
     int posted = vb_driver_post_send(&qp->driver, wr, n);
+    vb_host_leave(&qp->sending);
     if (posted > 0)
         vb_helper_notice(qp->nic, lane_bit(qp));
     return posted;
@@ -275,7 +292,12 @@ int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
 
 int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n)
 {
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    if (!vb_host_enter(&qp->receiving))
+        return 0;
     int posted = vb_driver_post_recv(&qp->driver, wr, n);
+    vb_host_leave(&qp->receiving);
     if (posted > 0)
         vb_helper_notice(qp->nic, lane_bit(qp)); // a failed queue pair flushes them
     return posted;

@@ -11,6 +11,8 @@
 
 int vb_pd_alloc(struct vb_nic *nic, struct vb_pd **out)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     struct vb_pd *pd = calloc(1, sizeof *pd);
     if (!pd)
         return -ENOMEM;
@@ -30,6 +32,8 @@ int vb_pd_alloc(struct vb_nic *nic, struct vb_pd **out)
 int vb_pd_free(struct vb_pd *pd)
 {
     struct vb_nic *nic = pd->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = vb_dev_pd_destroy(nic->dev, pd->pd);
     if (!err)
@@ -64,6 +68,8 @@ static struct vb_mkey_attr region_attr(const struct vb_pd *pd, const struct vb_m
 int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr **out)
 {
     struct vb_nic *nic = pd->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     if (opts->rights & ~(uint32_t)VB_RIGHT_ALL)
         return -EINVAL;
     struct vb_mr *mr = calloc(1, sizeof *mr);
@@ -92,6 +98,8 @@ int vb_mr_reg(struct vb_pd *pd, void *addr, size_t len, uint32_t rights, struct 
 
 int vb_mr_change(struct vb_mr *mr, struct vb_pd *pd, const struct vb_mr_opts *opts)
 {
+    if (vb_host_is_foreign(mr->nic))
+        return -EPERM;
     if (opts->rights & ~(uint32_t)VB_RIGHT_ALL || pd->nic != mr->nic)
         return -EINVAL;
     const struct vb_mkey_attr attr = region_attr(pd, opts);
@@ -105,6 +113,8 @@ int vb_mr_change(struct vb_mr *mr, struct vb_pd *pd, const struct vb_mr_opts *op
 int vb_mr_dereg(struct vb_mr *mr)
 {
     struct vb_nic *nic = mr->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = vb_dev_mkey_destroy(nic->dev, mr->key);
     if (!err)
@@ -125,6 +135,8 @@ uint32_t vb_mr_key(const struct vb_mr *mr)
 int vb_mw_alloc(struct vb_pd *pd, enum vb_mw_type type, struct vb_mw **out)
 {
     struct vb_nic *nic = pd->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     if (type != VB_MW_TYPE_1 && type != VB_MW_TYPE_2)
         return -EINVAL;
     struct vb_mw *mw = calloc(1, sizeof *mw);
@@ -148,6 +160,8 @@ int vb_mw_alloc(struct vb_pd *pd, enum vb_mw_type type, struct vb_mw **out)
 int vb_mw_free(struct vb_mw *mw)
 {
     struct vb_nic *nic = mw->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = vb_dev_window_destroy(nic->dev, mw->key);
     vb_link_remove(&mw->link);

@@ -7,6 +7,8 @@
 
 int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     *xrcd = ++nic->xrcds;
     vb_host_unlock(nic);
@@ -37,6 +39,8 @@ static int create_context(struct vb_srq *srq, struct vb_pd *pd, const struct vb_
 int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_srq **out)
 {
     struct vb_nic *nic = pd->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     if ((opts->cq && opts->cq->nic != nic) || (opts->xrcd != 0) != (opts->cq != NULL))
         return -EINVAL;
     struct vb_srq *srq = calloc(1, sizeof *srq);
@@ -62,6 +66,8 @@ int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_sr
 int vb_srq_destroy(struct vb_srq *srq)
 {
     struct vb_nic *nic = srq->nic;
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     int err = vb_dev_srq_destroy(nic->dev, srq->srqn);
     if (!err) {
@@ -85,6 +91,8 @@ uint32_t vb_srq_num(const struct vb_srq *srq)
 
 int vb_srq_arm(struct vb_srq *srq, uint32_t limit)
 {
+    if (vb_host_is_foreign(srq->nic))
+        return -EPERM;
     vb_host_lock(srq->nic);
     int err = vb_dev_srq_arm(srq->nic->dev, srq->srqn, limit);
     vb_host_unlock(srq->nic);
@@ -93,5 +101,11 @@ int vb_srq_arm(struct vb_srq *srq, uint32_t limit)
 
 int vb_post_srq(struct vb_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
 {
-    return vb_driver_post_srq(&srq->driver, wr, n);
+    if (vb_host_is_foreign(srq->nic))
+        return -EPERM;
+    if (!vb_host_enter(&srq->busy))
+        return 0;
+    int posted = vb_driver_post_srq(&srq->driver, wr, n);
+    vb_host_leave(&srq->busy);
+    return posted;
 }

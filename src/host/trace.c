@@ -32,6 +32,8 @@ static int start(struct vb_nic *nic, uint32_t ring_bytes)
 
 int vb_nic_trace(struct vb_nic *nic, uint32_t ring_bytes)
 {
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     stop(nic);
     int err = ring_bytes ? start(nic, ring_bytes) : 0;
@@ -57,6 +59,8 @@ int vb_nic_trace_dump(struct vb_nic *nic, int fd)
     char names[VB_HOST_LANES][INET6_ADDRSTRLEN + 32];
     int err = -EINVAL; // no trace runs
 
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
     vb_host_lock(nic);
     for (uint32_t i = 0; i < nic->lanes; i++) {
         describe(&nic->lane[i], i, names[i], sizeof names[i]);

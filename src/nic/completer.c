@@ -47,9 +47,9 @@ static enum vb_rx_verdict gap(struct vb_pu *pu, struct vb_qpc *qp)
 
 static enum vb_rx_verdict nak_sequence(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    pu->count.packet_seq_err++;
+    VB_COUNT(pu, qp, packet_seq_err);
     if (qp->req.retries_left == 0) {
-        pu->count.retry_exceeded_err++;
+        VB_COUNT(pu, qp, retry_exceeded_err);
         vb_requester_fail(pu, qp, VB_SYN_RETRY_EXC);
         return VB_RX_FATAL;
     }
@@ -77,12 +77,12 @@ static enum vb_rx_verdict rnr(struct vb_pu *pu, struct vb_qpc *qp, unsigned time
 {
     struct vb_requester *r = &qp->req;
 
-    pu->count.rcvd_rnr_err++;
+    VB_COUNT(pu, qp, rcvd_rnr_err);
     if (r->timer_kind == VB_REQ_TIMER_RNR)
         return VB_RX_STALE; // the same answer again
     if (qp->rnr_retry != VB_RETRY_INFINITE) {
         if (r->rnr_left == 0) {
-            pu->count.retry_rnr_exceeded_err++;
+            VB_COUNT(pu, qp, retry_rnr_exceeded_err);
             vb_requester_fail(pu, qp, VB_SYN_RNR_RETRY_EXC);
             return VB_RX_FATAL;
         }

@@ -68,10 +68,10 @@ static void send_cnp(struct vb_pu *pu, struct vb_congestion *c)
     };
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), &pkt);
 
-    vb_pu_tx_commit(pu, qp->path, header, 0, NULL);
+    vb_pu_tx_commit(pu, qp, qp->path, header, 0, NULL);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn);
     c->cnp_ns = pu->now_ns + (uint64_t)pu->dev->dcqcn.cnp_interval_us * 1000;
-    pu->count.np_cnp_sent++;
+    VB_COUNT(pu, qp, np_cnp_sent);
 }
 
 bool vb_congestion_step(struct vb_pu *pu)

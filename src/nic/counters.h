@@ -45,10 +45,38 @@
     X(cq_overrun)             \
     VB_CONGESTION_COUNTERS(X)
 
-struct vb_counters {
+// Those that a queue pair has of its own; all of them are the unit's, too.
+#define VB_QP_COUNTERS(X)     \
+    X(sent_pkts)              \
+    X(rcvd_pkts)              \
+    X(sent_bytes)             \
+    X(rcvd_bytes)             \
+    X(rx_write_requests)      \
+    X(rx_read_requests)       \
+    X(rx_send_requests)       \
+    X(rx_atomic_requests)     \
+    X(duplicate_request)      \
+    X(out_of_seq_request)     \
+    X(rcvd_rnr_err)           \
+    X(send_rnr_err)           \
+    X(rcvd_seq_err)           \
+    X(packet_seq_err)         \
+    X(retry_exceeded_err)     \
+    X(retry_rnr_exceeded_err) \
+    X(local_ack_timeout_err)  \
+    X(out_of_buffer)          \
+    X(np_cnp_sent)
+
 #define VB_COUNTER_FIELD(name) uint64_t name;
+
+struct vb_counters {
     VB_COUNTERS(VB_COUNTER_FIELD)
-#undef VB_COUNTER_FIELD
 };
+
+struct vb_qp_counters {
+    VB_QP_COUNTERS(VB_COUNTER_FIELD)
+};
+
+#undef VB_COUNTER_FIELD
 
 #endif

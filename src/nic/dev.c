@@ -128,6 +128,7 @@ void vb_dev_destroy(struct vb_dev *dev)
     free(dev->cqs);
     free(dev->srqs);
     free(dev->pd_users);
+    free(dev->member);
     free(dev);
 }
 
@@ -430,7 +431,8 @@ static uint32_t qpn_draw(struct vb_dev *dev, const struct vb_pu *pu)
     while (dev->qps[i] || i < 2 || i % dev->pu_count != pu->index)
         i = (i + 1) % VB_DOORBELL_QPS;
     dev->qp_hint = (i + 1) % VB_DOORBELL_QPS;
-    uint32_t generation = dev->qp_generation[i]++ % (1u << (24 - 14));
+    // One less than there could be, so that none gets the number of all members of a group.
+    uint32_t generation = dev->qp_generation[i]++ % ((1u << (24 - 14)) - 1);
     return generation << 14 | i;
 }
 
@@ -502,11 +504,20 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
     return 0;
 }
 
+const struct vb_qp_counters *vb_dev_qp_counters(struct vb_dev *dev, uint32_t qpn)
+{
+    const struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    return qp ? &qp->count : NULL;
+}
+
 int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
 {
     struct vb_qpc *qp = vb_dev_qp(dev, qpn);
     if (!qp)
         return -ENOENT;
+    struct vb_ip group;
+    while (vb_dev_qp_leave(dev, qpn, &group))
+        ;
     if (qp->srq && qp->type != VB_QPT_XRC_TGT)
         qp->srq->users--;
     qp->send_cq->users--;

@@ -39,8 +39,9 @@ enum vb_qp_type {
 };
 
 enum {
-    VB_RETRY_INFINITE = 7, // of rnr_retry (clause 9.7.5.2.8)
-    VB_RD_ATOMIC_MAX = 16, // READs in flight, either direction
+    VB_QPN_OF_GROUP = 0xffffff, // all members
+    VB_RETRY_INFINITE = 7,      // of rnr_retry (clause 9.7.5.2.8)
+    VB_RD_ATOMIC_MAX = 16,      // READs in flight, either direction
     VB_PUS_MAX = 16,
     VB_CQ_ENTRIES_MAX = 1 << 22,
     VB_SQ_BLOCKS_MAX = 1 << 15, // half the range of the 16-bit counters
@@ -187,6 +188,12 @@ struct vb_qp_progress {
     bool running;          // posted work is executed or flushed
 };
 int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *progress);
+// A datagram queue pair gets a copy of what comes to the group (-EINVAL: of another type; -EEXIST).
+int vb_dev_qp_attach(struct vb_dev *dev, uint32_t qpn, const struct vb_ip *group);
+int vb_dev_qp_detach(struct vb_dev *dev, uint32_t qpn, const struct vb_ip *group);
+// Detaches it from any one group. False: it is in none.
+bool vb_dev_qp_leave(struct vb_dev *dev, uint32_t qpn, struct vb_ip *group);
+const struct vb_qp_counters *vb_dev_qp_counters(struct vb_dev *dev, uint32_t qpn); // NULL: none
 int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn);
 
 // ---- the processing unit
@@ -203,6 +210,9 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns);
 // Units that were handed frames since the last call, one bit each: somebody must run them.
 uint32_t vb_pu_handed(struct vb_pu *pu);
 bool vb_pu_has_mail(const struct vb_pu *pu); // frames handed over by others wait
+
+// Queue pairs of this unit in a multicast group.
+uint32_t vb_pu_members(const struct vb_pu *pu, const struct vb_ip *group);
 
 // Steps until there is nothing to do or no room to send. Returns the number of steps.
 uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns);
@@ -221,6 +231,7 @@ void vb_pu_publish(struct vb_pu *pu);
 
 // What happened besides completions. Takes the oldest; false: none.
 bool vb_pu_take_event(struct vb_pu *pu, struct vb_event *event);
+bool vb_pu_has_event(const struct vb_pu *pu);
 
 // When the next timer fires, UINT64_MAX: never. A doorbell or a frame may make work earlier.
 uint64_t vb_pu_deadline(const struct vb_pu *pu);

@@ -21,3 +21,8 @@ bool vb_pu_take_event(struct vb_pu *pu, struct vb_event *event)
     pu->event_count--;
     return true;
 }
+
+bool vb_pu_has_event(const struct vb_pu *pu)
+{
+    return pu->event_count > 0;
+}

@@ -32,7 +32,8 @@ struct vb_rx_frame {
     const uint8_t *head; // the first VB_FRAME_HEAD bytes (or all), which nobody else can change
     uint32_t len;
     struct vb_ip src;
-    bool ce; // its IP header says that congestion was met on the way (RFC 3168)
+    bool ce;                   // its IP header says that congestion was met on the way (RFC 3168)
+    const struct vb_ip *group; // the multicast address that it came to; NULL: our own
 };
 
 // One frame to send. Its bytes are in the PU's arena, but for a payload that was lent: that stays
@@ -76,5 +77,6 @@ static inline bool vb_ip_equal(const struct vb_ip *a, const struct vb_ip *b)
 }
 
 bool vb_ip_is_v4(const struct vb_ip *ip);
+bool vb_ip_is_multicast(const struct vb_ip *ip);
 
 #endif

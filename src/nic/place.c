@@ -65,7 +65,7 @@ enum vb_placed vb_place_send(struct vb_pu *pu, struct vb_qpc *qp, const struct v
         if (!recv->loaded && !vb_receive_load(pu, qp))
             return VB_PLACE_NOT_READY;
         qp->resp.message = VB_MESSAGE_SEND;
-        pu->count.rx_send_requests++;
+        VB_COUNT(pu, qp, rx_send_requests);
     }
     if (pkt->payload_len > recv->room - recv->filled)
         return VB_PLACE_TOO_LONG;
@@ -109,7 +109,7 @@ static enum vb_placed write_begins(struct vb_pu *pu, struct vb_qpc *qp, const st
     r->raddr = pkt->raddr;
     r->rkey = pkt->rkey;
     r->left = r->written = pkt->dma_len;
-    pu->count.rx_write_requests++;
+    VB_COUNT(pu, qp, rx_write_requests);
     return VB_PLACED;
 }
 

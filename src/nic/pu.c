@@ -146,19 +146,43 @@ static enum vb_rx_verdict notified(struct vb_pu *pu, struct vb_qpc *qp,
     return vb_congestion_notified(pu, qp);
 }
 
+// One copy a step: while there are more to make, the frame stays the next one.
+static enum vb_rx_verdict copy_out(struct vb_pu *pu, const struct vb_rx_frame *frame,
+                                   const struct vb_packet *pkt)
+{
+    struct vb_qpc *qp = vb_group_member(pu, frame->group, &pu->copies_made);
+    uint32_t at = pu->copies_made;
+
+    if (qp && vb_group_member(pu, frame->group, &at)) {
+        pu->rx_next--;
+        pu->count.rcvd_pkts--;
+        pu->count.rcvd_bytes -= frame->len;
+    } else {
+        pu->copies_made = 0;
+    }
+    if (!qp || !is_welcome(pu, qp, frame, pkt))
+        return stranger(pu);
+    qp->count.rcvd_pkts++;
+    qp->count.rcvd_bytes += frame->len;
+    return vb_unreliable_receive(pu, qp, pkt, frame);
+}
+
 static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
                                 const struct vb_packet *pkt)
 {
     struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
 
     if (!qp)
-        return stranger(pu);
+        return pkt->dest_qpn == VB_QPN_OF_GROUP && frame->group ? copy_out(pu, frame, pkt)
+                                                                : stranger(pu);
     if (qp->pu != pu)
         return hand_over(pu, qp->pu, frame);
     if (!is_welcome(pu, qp, frame, pkt))
         return pkt->opcode == VB_CNP ? notified(pu, qp, frame) : stranger(pu);
     if (__builtin_expect(frame->ce, 0))
         vb_congestion_marked(pu, qp);
+    qp->count.rcvd_pkts++;
+    qp->count.rcvd_bytes += frame->len;
     if (!vb_qpc_is_reliable(qp))
         return vb_unreliable_receive(pu, qp, pkt, frame);
     return pkt->facts & VB_OP_REQUEST ? vb_responder_receive(pu, qp, pkt)

@@ -29,6 +29,7 @@ struct vb_pu {
     uint64_t now_ns;
     const struct vb_rx_frame *rx;
     uint32_t rx_next, rx_count;
+    uint32_t copies_made;     // of the next frame: where to go on in the list of members
     struct vb_qpc *recv_done; // its receive completion is due before the next frame
     struct vb_fifo run;       // queue pairs with something to do
     struct vb_fifo cnps;      // those that owe a CNP: struct vb_congestion
@@ -56,6 +57,11 @@ struct vb_pu {
     uint32_t touches;
 };
 
+struct vb_member {
+    struct vb_ip group;
+    struct vb_qpc *qp;
+};
+
 struct vb_dev {
     struct vb_mkey_table mkeys;
     struct vb_prng prng;
@@ -70,6 +76,8 @@ struct vb_dev {
     uint32_t cq_room, cq_count;
     struct vb_srqc **srqs;
     uint32_t srq_room;
+    struct vb_member *member; // of multicast groups
+    uint32_t members, member_room;
     bool check_zero_length, hold_completions, no_credits;
     bool dcqcn_on;
     struct vb_dcqcn_params dcqcn;
@@ -103,6 +111,12 @@ static inline void vb_pu_kick(struct vb_pu *pu, struct vb_qpc *qp)
             (pu)->step = (struct vb_step){__VA_ARGS__}; \
     } while (0)
 
+#define VB_COUNT(pu, qp, name) \
+    do {                       \
+        (pu)->count.name++;    \
+        (qp)->count.name++;    \
+    } while (0)
+
 static inline void vb_pu_touch(struct vb_pu *pu, const void *addr, uint32_t len, bool write)
 {
     if (__builtin_expect(pu->recording, 0) && len > 0)
@@ -122,8 +136,8 @@ static inline uint8_t *vb_pu_tx_at(struct vb_pu *pu)
 
 // Ends the frame that was written at vb_pu_tx_at(): zero pad, room for the ICRC. Only its header
 // was written if the payload is lent.
-static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint32_t header,
-                                   uint32_t payload, const uint8_t *lent)
+static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, struct vb_path *path,
+                                   uint32_t header, uint32_t payload, const uint8_t *lent)
 {
     struct vb_txq *q = &pu->txq;
     struct vb_tx_frame *f = &q->frame[q->count++];
@@ -139,8 +153,9 @@ static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_path *path, uint3
     memset(q->arena + q->used + header + payload - body_len, 0, 2 * VB_ICRC_BYTES);
     q->used += f->len - body_len;
     pu->turn_frames++;
-    pu->count.sent_pkts++;
+    VB_COUNT(pu, qp, sent_pkts);
     pu->count.sent_bytes += f->len;
+    qp->count.sent_bytes += f->len;
 }
 
 // An entry was written, or the wait for more has ended (`now`): tells who armed the queue.
@@ -249,6 +264,10 @@ void vb_place_complete(struct vb_pu *pu, struct vb_qpc *qp, uint8_t opcode, uint
 // NULL: no memory, or an address that the queue pair cannot reach.
 struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to);
 void vb_ah_fini(struct vb_pu *pu);
+
+// ---- group.c: multicast
+// The next member on this unit from *at on, which then names the one behind it. NULL: no more.
+struct vb_qpc *vb_group_member(const struct vb_pu *pu, const struct vb_ip *group, uint32_t *at);
 
 // ---- receive.c: the receive queue
 // Copies the next receive entry into resp.recv. False: the queue is empty.

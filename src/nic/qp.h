@@ -175,6 +175,7 @@ struct vb_qpc {
     struct vb_sq sq;
     struct vb_rq rq;
     struct vb_requester req;
+    struct vb_qp_counters count; // since it was created
     struct vb_responder resp;
     struct vb_congestion *congestion; // NULL: off
 };
@@ -192,7 +193,7 @@ static inline struct vb_accessor vb_qpc_who(const struct vb_qpc *qp)
 // Packets that carry so many bytes; a message without any takes one.
 static inline uint32_t vb_packets_of(const struct vb_qpc *qp, uint32_t len)
 {
-    return len == 0 ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) >> qp->mtu_shift);
+    return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) >> qp->mtu_shift);
 }
 
 // Packets of one READ request on the wire. Longer READs go out as several requests of 64 KB, so

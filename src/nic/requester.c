@@ -132,9 +132,9 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state != VB_QPS_RTS && qp->state != VB_QPS_SQD)
         return;
     if (kind == VB_REQ_TIMER_ACK) {
-        pu->count.local_ack_timeout_err++;
+        VB_COUNT(pu, qp, local_ack_timeout_err);
         if (r->retries_left == 0) {
-            pu->count.retry_exceeded_err++;
+            VB_COUNT(pu, qp, retry_exceeded_err);
             vb_requester_fail(pu, qp, VB_SYN_RETRY_EXC);
             return;
         }
@@ -298,21 +298,23 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 
 // ---- send
 
-static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psns)
+// Packets `index` and so on of the request at the cursor.
+static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t index, uint32_t psns)
 {
     struct vb_requester *r = &qp->req;
     struct vb_wr *wr = r->cursor;
-    uint32_t packets = offset_of(wr, r->send_psn) + psns; // of the request that have been sent
+    uint32_t packets = index + psns; // of the request that have been sent
 
     r->send_psn = vb_psn_add(r->send_psn, psns);
     if (vb_psn_diff(r->send_psn, r->max_psn) > 0)
         r->max_psn = r->send_psn;
     if (packets >= wr->psns) {
-        set_cost_sent(qp, wr->cost_base + wr->length + (uint64_t)wr->psns * PACKET_COST);
         do
             wr = wr->next; // requests without packets have nothing to repeat
         while (wr != r->unbegun && wr->psns == 0);
-        r->cursor = wr != r->unbegun ? wr : NULL;
+        bool more = wr != r->unbegun;
+        r->cursor = more ? wr : NULL;
+        set_cost_sent(qp, more ? wr->cost_base : r->cost_next);
     } else {
         set_cost_sent(qp, wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST));
     }
@@ -387,7 +389,7 @@ static bool put_request(struct vb_pu *pu, struct vb_qpc *qp, struct vb_path *pat
         return false;
     }
     vb_packet_encode(at, pkt);
-    vb_pu_tx_commit(pu, path, header, pkt->payload_len, lent);
+    vb_pu_tx_commit(pu, qp, path, header, pkt->payload_len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt->opcode, .qpn = qp->qpn, .psn = pkt->psn,
               .bytes = pkt->payload_len, .counter = wr->counter);
     return true;
@@ -441,10 +443,10 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
                 (uint32_t)opcode << 24 | (solicited ? VB_BTH_SOLICITED : 0) | VB_BTH_MIGREQ |
                     vb_packet_pad(len) << VB_BTH_PAD_SHIFT | VB_PKEY_DEFAULT,
                 psn | (ack ? VB_BTH_ACK_REQUEST : 0));
-    vb_pu_tx_commit(pu, qp->path, info->header_bytes, len, lent);
+    vb_pu_tx_commit(pu, qp, qp->path, info->header_bytes, len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = opcode, .qpn = qp->qpn, .psn = psn,
               .bytes = len, .counter = wr->counter);
-    sent(pu, qp, 1);
+    sent(pu, qp, index, 1);
     return true;
 }
 
@@ -473,7 +475,7 @@ static bool send_datagram(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     };
     if (!put_request(pu, qp, path, wr, &pkt, 0))
         return fail_in_turn(pu, qp, wr);
-    sent(pu, qp, 1);
+    sent(pu, qp, 0, 1);
     return true;
 }
 
@@ -517,7 +519,7 @@ static bool send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     if (!put_request(pu, qp, qp->path, wr, &pkt, 0))
         return fail_in_turn(pu, qp, wr);
     qp->req.reads_out++;
-    sent(pu, qp, 1);
+    sent(pu, qp, 0, 1);
     return true;
 }
 
@@ -540,11 +542,11 @@ static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     pkt.rkey = wr->rkey;
     pkt.dma_len = left < whole ? left : whole;
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), &pkt);
-    vb_pu_tx_commit(pu, qp->path, header, 0, NULL);
+    vb_pu_tx_commit(pu, qp, qp->path, header, 0, NULL);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
               .counter = wr->counter);
     qp->req.reads_out++;
-    sent(pu, qp, end - index);
+    sent(pu, qp, index, end - index);
     return true;
 }
 

@@ -152,7 +152,7 @@ static void replay_single(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_p
 static enum vb_rx_verdict duplicate(struct vb_pu *pu, struct vb_qpc *qp,
                                     const struct vb_packet *pkt)
 {
-    pu->count.duplicate_request++;
+    VB_COUNT(pu, qp, duplicate_request);
     if (pkt->facts & VB_OP_READ)
         replay_read(pu, qp, pkt);
     else if (pkt->facts & (VB_OP_ATOMIC | VB_OP_ATOMIC_WRITE | VB_OP_FLUSH))
@@ -200,8 +200,8 @@ static enum vb_rx_verdict accept(struct vb_pu *pu, struct vb_qpc *qp, const stru
 
 static enum vb_rx_verdict not_ready(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    pu->count.send_rnr_err++;
-    pu->count.out_of_buffer++;
+    VB_COUNT(pu, qp, send_rnr_err);
+    VB_COUNT(pu, qp, out_of_buffer);
     qp->resp.nak_sent = true;
     owe_nak(pu, qp, VB_AETH_RNR, qp->min_rnr_timer, qp->resp.epsn);
     return VB_RX_RNR;
@@ -273,7 +273,7 @@ static enum vb_rx_verdict read_request(struct vb_pu *pu, struct vb_qpc *qp,
                 .psn = pkt->psn,
                 .first = true,
             });
-    pu->count.rx_read_requests++;
+    VB_COUNT(pu, qp, rx_read_requests);
     return accept(pu, qp, pkt, vb_packets_of(qp, pkt->dma_len));
 }
 
@@ -304,7 +304,7 @@ static enum vb_rx_verdict atomic_request(struct vb_pu *pu, struct vb_qpc *qp,
     uint64_t old = vb_atomic_execute(at, &op);
     vb_pu_touch(pu, at, op.bytes, true);
     owe_single(pu, qp, &(struct vb_result){old, pkt->psn, VB_JOB_ATOMIC});
-    pu->count.rx_atomic_requests++;
+    VB_COUNT(pu, qp, rx_atomic_requests);
     return accept(pu, qp, pkt, 1);
 }
 
@@ -325,7 +325,7 @@ static enum vb_rx_verdict atomic_write(struct vb_pu *pu, struct vb_qpc *qp,
     __atomic_store_n((uint64_t *)(void *)at, value, __ATOMIC_RELEASE);
     vb_pu_touch(pu, at, sizeof value, true);
     owe_single(pu, qp, &(struct vb_result){0, pkt->psn, VB_JOB_DONE});
-    pu->count.rx_write_requests++;
+    VB_COUNT(pu, qp, rx_write_requests);
     return accept(pu, qp, pkt, 1);
 }
 
@@ -388,7 +388,7 @@ enum vb_rx_verdict vb_responder_receive(struct vb_pu *pu, struct vb_qpc *qp,
         return execute(pu, qp, pkt);
     if (ahead < 0)
         return duplicate(pu, qp, pkt);
-    pu->count.out_of_seq_request++;
+    VB_COUNT(pu, qp, out_of_seq_request);
     if (!r->nak_sent) {
         r->nak_sent = true;
         r->far_psn = pkt->psn;
@@ -431,7 +431,7 @@ static void put_answer(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_pack
                        const uint8_t *lent)
 {
     uint32_t header = (uint32_t)vb_packet_encode(vb_pu_tx_at(pu), pkt);
-    vb_pu_tx_commit(pu, qp->path, header, pkt->payload_len, lent);
+    vb_pu_tx_commit(pu, qp, qp->path, header, pkt->payload_len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt->opcode, .qpn = qp->qpn, .psn = pkt->psn,
               .bytes = pkt->payload_len, .detail = pkt->syndrome);
 }
@@ -449,7 +449,7 @@ static void send_answer(struct vb_pu *pu, struct vb_qpc *qp)
         .syndrome = is_nak ? r->nak_syndrome : vb_credit_tell(pu, qp),
     };
     if (is_nak && pkt.syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE))
-        pu->count.rcvd_seq_err++;
+        VB_COUNT(pu, qp, rcvd_seq_err);
     r->answer = VB_ANSWER_NONE;
     put_answer(pu, qp, &pkt, NULL);
     if (r->closing)

@@ -41,7 +41,7 @@ static enum vb_rx_verdict judge(struct vb_pu *pu, struct vb_qpc *qp, const struc
     case VB_PLACE_TOO_LONG: return receive_fails(pu, qp, VB_SYN_LOCAL_LENGTH);
     case VB_PLACE_LOCAL_FAULT: return receive_fails(pu, qp, VB_SYN_LOCAL_PROT);
     case VB_PLACE_NOT_READY:
-        pu->count.out_of_buffer++;
+        VB_COUNT(pu, qp, out_of_buffer);
         abandon(qp);
         return VB_RX_RNR;
     default: abandon(qp); return VB_RX_REFUSED;
@@ -56,7 +56,7 @@ static enum vb_rx_verdict connected(struct vb_pu *pu, struct vb_qpc *qp,
 
     if (pkt->psn != r->epsn || !vb_place_follows(r, pkt->facts)) {
         if (pkt->psn != r->epsn)
-            pu->count.out_of_seq_request++;
+            VB_COUNT(pu, qp, out_of_seq_request);
         abandon(qp);
         if (!(pkt->facts & VB_OP_FIRST)) {
             r->epsn = vb_psn_add(pkt->psn, 1);
@@ -115,13 +115,13 @@ static enum vb_rx_verdict datagram(struct vb_pu *pu, struct vb_qpc *qp, const st
     if (pkt->payload_len > qp->mtu)
         return dropped(pu, VB_RX_REFUSED);
     if (!recv->loaded && !vb_receive_load(pu, qp)) {
-        pu->count.out_of_buffer++;
+        VB_COUNT(pu, qp, out_of_buffer);
         return dropped(pu, VB_RX_RNR);
     }
     // Any stranger may send one: it costs nobody a receive.
     if (recv->room < GRH_BYTES + pkt->payload_len)
         return dropped(pu, VB_RX_REFUSED);
-    build_grh(grh, &frame->src, &qp->local, frame->len);
+    build_grh(grh, &frame->src, frame->group ? frame->group : &qp->local, frame->len);
     struct vb_accessor who = vb_place_who(qp);
     if (vb_scatter(pu, who, recv->seg, recv->num_seg, 0, grh, GRH_BYTES) != VB_MEM_OK ||
         vb_scatter(pu, who, recv->seg, recv->num_seg, GRH_BYTES, pkt->payload, pkt->payload_len) !=

@@ -145,6 +145,20 @@ static int auto_sleep(struct vb_port *port)
     return error < 0 ? error : a->epoll;
 }
 
+// ---- groups, which only the network has
+
+static int auto_join(struct vb_port *port, const struct vb_ip *group)
+{
+    struct vb_port *udp = ((struct auto_port *)port)->udp;
+    return udp->ops->join(udp, group);
+}
+
+static void auto_leave(struct vb_port *port, const struct vb_ip *group)
+{
+    struct vb_port *udp = ((struct auto_port *)port)->udp;
+    udp->ops->leave(udp, group);
+}
+
 // ---- opening and closing
 
 static void auto_close(struct vb_port *port)
@@ -156,11 +170,23 @@ static void auto_close(struct vb_port *port)
     free(a);
 }
 
+static void auto_abandon(struct vb_port *port)
+{
+    struct auto_port *a = (struct auto_port *)port;
+    a->shm->ops->abandon(a->shm);
+    a->udp->ops->abandon(a->udp);
+    close(a->epoll);
+    free(a);
+}
+
 static const struct vb_port_ops auto_ops = {
     .send = auto_send,
     .receive = auto_receive,
     .sleep = auto_sleep,
     .close = auto_close,
+    .abandon = auto_abandon,
+    .join = auto_join,
+    .leave = auto_leave,
 };
 
 static int refuse(const struct vb_auto_opts *opts, int error, const char *words)

@@ -209,6 +209,7 @@ static void fill_held(struct vb_held *h, const struct vb_rx_frame *f)
 {
     memcpy(h->bytes, f->data, f->len);
     memcpy(h->bytes, f->head, f->len < VB_FRAME_HEAD ? f->len : VB_FRAME_HEAD);
+    h->group = f->group;
 }
 
 // Hands a held frame out until the next receive. Returns the frames made.
@@ -216,8 +217,12 @@ static uint32_t lend(struct faulty *y, struct vb_held *h, struct vb_rx_frame *fr
 {
     vb_fifo_push(&y->lent, &h->link);
     for (uint32_t i = 0; i <= h->copies; i++)
-        frames[i] = (struct vb_rx_frame){
-            .data = h->bytes, .head = h->bytes, .len = h->len, .src = h->key.ip, .ce = h->ce};
+        frames[i] = (struct vb_rx_frame){.data = h->bytes,
+                                         .head = h->bytes,
+                                         .len = h->len,
+                                         .src = h->key.ip,
+                                         .group = h->group,
+                                         .ce = h->ce};
     return 1 + h->copies;
 }
 
@@ -332,11 +337,35 @@ static void faulty_close(struct vb_port *port)
     destroy(y);
 }
 
+static int faulty_join(struct vb_port *port, const struct vb_ip *group)
+{
+    struct vb_port *inner = ((struct faulty *)port)->inner;
+    return inner->ops->join ? inner->ops->join(inner, group) : -EOPNOTSUPP;
+}
+
+static void faulty_leave(struct vb_port *port, const struct vb_ip *group)
+{
+    struct vb_port *inner = ((struct faulty *)port)->inner;
+    inner->ops->leave(inner, group);
+}
+
+static void faulty_abandon(struct vb_port *port)
+{
+    struct faulty *y = (struct faulty *)port;
+    free_lent(y);
+    y->inner->ops->abandon(y->inner);
+    vb_faults_free(y->faults);
+    destroy(y);
+}
+
 static const struct vb_port_ops ops = {
     .send = faulty_send,
     .receive = faulty_receive,
     .sleep = faulty_sleep,
     .close = faulty_close,
+    .abandon = faulty_abandon,
+    .join = faulty_join,
+    .leave = faulty_leave,
 };
 
 // Around a port without descriptors.

@@ -42,6 +42,12 @@ struct vb_port_ops {
     // may be waiting already. Receiving ends the preparation. NULL: a port without descriptors.
     int (*sleep)(struct vb_port *port);
     void (*close)(struct vb_port *port);
+    // Receives what is sent to a multicast address, too, until leave. NULL: the port cannot.
+    int (*join)(struct vb_port *port, const struct vb_ip *group);
+    void (*leave)(struct vb_port *port, const struct vb_ip *group);
+    // In a forked child instead of closing: frees what is the child's, and neither the parent nor
+    // its peers notice.
+    void (*abandon)(struct vb_port *port);
 };
 
 struct vb_port {

@@ -2,6 +2,7 @@
 // The shm port: opening, receiving, sleeping and closing.
 #include "port/shm.h"
 
+#include "base/cancel.h"
 #include "base/fifo.h"
 #include "port/clock.h"
 #include "port/shm_memory.h"
@@ -30,9 +31,13 @@ int vb_shm_watch(struct shm *s, int fd, enum shm_end *end)
 
 void vb_shm_hang_up(struct shm *s, int fd)
 {
-    (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, fd, NULL);
-    (void)shutdown(fd, SHUT_RDWR);
+    int before = vb_cancel_hold();
+    if (!s->abandoned) {
+        (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, fd, NULL);
+        (void)shutdown(fd, SHUT_RDWR);
+    }
     close(fd);
+    vb_cancel_allow(before);
 }
 
 // ---- receiving
@@ -41,6 +46,7 @@ void vb_shm_hang_up(struct shm *s, int fd)
 static void look(struct shm *s)
 {
     struct epoll_event events[EVENTS];
+    int before = vb_cancel_hold();
     int count = epoll_wait(s->epoll, events, EVENTS, 0);
     s->unlooked = 0;
     for (int i = 0; i < count; i++) {
@@ -53,6 +59,7 @@ static void look(struct shm *s)
         case SHM_END_PEER: vb_shm_peer_event(s, VB_CONTAINER_OF(end, struct shm_peer, end)); break;
         }
     }
+    vb_cancel_allow(before);
 }
 
 static void set_nap(struct shm *s, uint64_t nap)
@@ -96,8 +103,10 @@ static uint32_t take(struct shm *s, struct shm_guest *g, struct vb_rx_frame *fra
     }
     s->port.stats.rx_bad_icrc += g->ring.spoiled;
     g->ring.spoiled = 0;
-    for (uint32_t i = at; i < at + taken; i++)
+    for (uint32_t i = at; i < at + taken; i++) {
         frames[i].src = g->address;
+        frames[i].group = NULL;
+    }
     if (s->port.trace != NULL)
         trace(s, frames + at, taken);
     return taken;
@@ -168,11 +177,22 @@ static void shm_close(struct vb_port *port)
     free(s);
 }
 
+// The connections, their epoll and the file that leads to us are the parent's.
+static void shm_abandon(struct vb_port *port)
+{
+    struct shm *s = (struct shm *)port;
+    s->abandoned = true;
+    close_fd(s->place.listener);
+    s->place.listener = -1;
+    shm_close(port);
+}
+
 static const struct vb_port_ops shm_ops = {
     .send = vb_shm_peer_send,
     .receive = shm_receive,
     .sleep = shm_sleep,
     .close = shm_close,
+    .abandon = shm_abandon,
 };
 
 bool vb_shm_reaches(struct vb_port *port, struct vb_path *path)

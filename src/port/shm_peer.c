@@ -2,6 +2,7 @@
 // Peers of a shm port: those we send to. A peer is called when there is a frame for it, and its
 // ring is written at once; that it is alive, asleep or far behind is learnt later.
 #include "base/bytes.h"
+#include "base/cancel.h"
 #include "port/clock.h"
 #include "port/shm_memory.h"
 #include "port/shm_state.h"
@@ -135,6 +136,17 @@ static bool call(struct shm *s, struct shm_peer *p)
     return true;
 }
 
+// Calls it if need be.
+static bool is_there(struct shm *s, struct shm_peer *p)
+{
+    if (p->state != SHM_PEER_ABSENT)
+        return true;
+    int before = vb_cancel_hold();
+    bool called = call(s, p);
+    vb_cancel_allow(before);
+    return called;
+}
+
 bool vb_shm_peer_reach(struct shm *s, struct vb_path *path)
 {
     struct shm_peer *p = path->via;
@@ -144,7 +156,7 @@ bool vb_shm_peer_reach(struct shm *s, struct vb_path *path)
             return false;
         path->via = p;
     }
-    return p->state != SHM_PEER_ABSENT || call(s, p);
+    return is_there(s, p);
 }
 
 // The unit that has the frame's destination, if it can be reached; else the first, which hands it
@@ -158,7 +170,7 @@ static struct shm_peer *unit_for(struct shm *s, struct shm_peer *first, const st
     if (first->mate[unit] == NULL)
         first->mate[unit] = make(&first->address, unit);
     struct shm_peer *p = first->mate[unit];
-    return p != NULL && (p->state != SHM_PEER_ABSENT || call(s, p)) ? p : first;
+    return p != NULL && is_there(s, p) ? p : first;
 }
 
 // ---- hearing from it
@@ -191,16 +203,18 @@ static void hear_reply(struct shm *s, struct shm_peer *p)
 // After its reply a peer has nothing to say but that it is gone.
 void vb_shm_peer_event(struct shm *s, struct shm_peer *peer)
 {
+    int before = vb_cancel_hold();
     if (peer->state == SHM_PEER_CALLED) {
         hear_reply(s, peer);
     } else if (peer->state == SHM_PEER_UP) {
         char byte;
         ssize_t got = recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        s->port.stats.rx_bad_peers += got > 0;
-        drop(s, peer);
+        if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
+            s->port.stats.rx_bad_peers += got > 0;
+            drop(s, peer);
+        }
     }
+    vb_cancel_allow(before);
 }
 
 // ---- sending
@@ -279,9 +293,11 @@ static void ring_bells(struct shm *s)
         if ((nap & 1) == 0 || nap == p->woken)
             continue;
         p->woken = nap;
+        int before = vb_cancel_hold();
         // A full socket holds wake-ups enough.
         if (send(p->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN)
             drop(s, p);
+        vb_cancel_allow(before);
     }
 }
 

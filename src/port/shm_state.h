@@ -106,6 +106,7 @@ struct shm {
     struct shm_board *board;
     int board_fd;
     uint32_t ring_bytes;
+    bool abandoned; // a forked child's copy goes
     // Receiving.
     bool napping;
     bool has_ended;    // some guest may be due to leave

@@ -123,6 +123,7 @@ static int open_socket(const struct vb_udp_opts *opts, const union udp_address *
 static void close_port(struct vb_port *port)
 {
     struct udp *u = (struct udp *)port;
+    vb_udp_group_fini(u);
     close(u->fd);
     vb_udp_rx_fini(&u->rx);
     free(u);
@@ -133,7 +134,9 @@ static void close_port(struct vb_port *port)
 static int udp_sleep(struct vb_port *port)
 {
     const struct udp *u = (const struct udp *)port;
-    return u->rx.at < u->rx.count ? -EAGAIN : u->fd;
+    if (u->rx.at < u->rx.count)
+        return -EAGAIN;
+    return u->groups ? u->epoll : u->fd;
 }
 
 static const struct vb_port_ops udp_ops = {
@@ -141,6 +144,9 @@ static const struct vb_port_ops udp_ops = {
     .receive = vb_udp_receive,
     .sleep = udp_sleep,
     .close = close_port,
+    .abandon = close_port,
+    .join = vb_udp_group_join,
+    .leave = vb_udp_group_leave,
 };
 
 static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port **port)
@@ -168,6 +174,8 @@ static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port *
     u->port.local = vb_udp_address_ip(&at);
     u->port.src_port = VB_ROCE_UDP_PORT;
     u->port.buffer_bytes = buffer_of(u->fd);
+    u->epoll = -1;
+    vb_udp_group_init(u);
     *port = &u->port;
     return 0;
 }

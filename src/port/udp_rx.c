@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Receiving: datagrams, merged by the kernel or not, are split into frames whose ICRC is right.
+#include "base/cancel.h"
 #include "port/clock.h"
 #include "port/trace.h"
 #include "port/udp_state.h"
@@ -73,14 +74,21 @@ static bool is_marked(struct msghdr *h)
     return false;
 }
 
+void vb_udp_meet(const struct udp *u, struct udp_source *s, const struct vb_ip *ip, uint16_t port,
+                 const struct vb_ip *to)
+{
+    *s = (struct udp_source){.ip = *ip, .port = port, .to = to};
+    if (u->ipv6)
+        vb_icrc_flow_init_v6(&s->flow, ip->b, to->b, port, VB_ROCE_UDP_PORT);
+    else
+        vb_icrc_flow_init_v4(&s->flow, ip->b + 12, to->b + 12, port, VB_ROCE_UDP_PORT);
+}
+
 static struct udp_source *meet(const struct udp *u, struct udp_source *s,
                                const union udp_address *from, uint16_t port)
 {
-    *s = (struct udp_source){.ip = vb_udp_address_ip(from), .port = port};
-    if (u->ipv6)
-        vb_icrc_flow_init_v6(&s->flow, s->ip.b, u->port.local.b, port, VB_ROCE_UDP_PORT);
-    else
-        vb_icrc_flow_init_v4(&s->flow, s->ip.b + 12, u->port.local.b + 12, port, VB_ROCE_UDP_PORT);
+    struct vb_ip ip = vb_udp_address_ip(from);
+    vb_udp_meet(u, s, &ip, port, &u->port.local);
     return s;
 }
 
@@ -132,14 +140,14 @@ static void record(struct udp *u, const struct udp_source *s, uint16_t id, const
                    uint32_t len, const char *remark)
 {
     const struct vb_trace_packet packet = {
-        .src = s->ip, .dst = u->port.local, .src_port = s->port, .id = id};
+        .src = s->ip, .dst = *s->to, .src_port = s->port, .id = id};
 
     vb_trace_received(u->port.trace, vb_clock_ns(), &packet, frame, len);
     if (remark)
         vb_trace_remark(u->port.trace, "%s", remark);
 }
 
-static bool check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
+bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
                   uint32_t len)
 {
     uint16_t guess = guess_id(s, segment);
@@ -184,7 +192,7 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
             u->port.stats.rx_bad_icrc++;
             continue;
         }
-        if (!check(u, source, segment, frame, len))
+        if (!vb_udp_check(u, source, segment, frame, len))
             continue;
         frames[made++] = (struct vb_rx_frame){
             .data = frame, .head = frame, .len = len, .src = source->ip, .ce = rx->ce[at]};
@@ -272,6 +280,7 @@ static void calm_down(struct udp *u)
 static void pull(struct udp *u)
 {
     struct udp_rx *rx = &u->rx;
+    int before = vb_cancel_hold();
     rx->at = rx->count = 0;
     if (rx->mode == UDP_RX_LONE) {
         pull_lone(u);
@@ -279,6 +288,7 @@ static void pull(struct udp *u)
         pull_stream(u);
         calm_down(u);
     }
+    vb_cancel_allow(before);
 }
 
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
@@ -290,5 +300,7 @@ uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
     uint32_t made = 0;
     while (rx->at < rx->count && made < VB_PORT_RX_BATCH)
         made += split(u, frames + made, VB_PORT_RX_BATCH - made);
+    if (__builtin_expect(u->groups != NULL, 0))
+        made += vb_udp_group_receive(u, frames + made, VB_PORT_RX_BATCH - made);
     return made;
 }

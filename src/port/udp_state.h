@@ -42,11 +42,12 @@ struct udp_tx {
 // A sender we have heard of, and how it numbers its packets (over IPv6 there is no number).
 struct udp_source {
     struct vb_ip ip;
-    uint16_t port;    // 0: the slot is free
-    uint16_t calm;    // how sure we are that it numbers its packets as plain sockets do
-    uint16_t last_id; // of its last frame
-    bool climbing;    // packets that come alone count on: segments of one send, or a counter
-    bool flat;        // merged packets all carry the same identification, not 0, 1, 2, …
+    uint16_t port;          // 0: the slot is free
+    uint16_t calm;          // how sure we are that it numbers its packets as plain sockets do
+    uint16_t last_id;       // of its last frame
+    bool climbing;          // packets that come alone count on: segments of one send, or a counter
+    bool flat;              // merged packets all carry the same identification, not 0, 1, 2, …
+    const struct vb_ip *to; // where it sends: our address, or a group's
     struct vb_icrc_flow flow;
 };
 
@@ -81,6 +82,8 @@ struct udp {
     bool ipv6;
     bool ecn;                // frames' marks are looked at
     socklen_t address_bytes; // of a socket address of this family
+    struct udp_group *groups;
+    int epoll; // of the socket and the groups'; -1: there never was a group
     struct udp_tx tx;
     struct udp_rx rx;
 };
@@ -90,5 +93,17 @@ void vb_udp_send(struct vb_port *port, struct vb_txq *txq);
 int vb_udp_rx_init(struct udp_rx *rx, const union udp_address *local); // -ENOMEM
 void vb_udp_rx_fini(struct udp_rx *rx);
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames);
+// A source from which nothing is known yet, and whether a frame from a source is sound.
+void vb_udp_meet(const struct udp *u, struct udp_source *s, const struct vb_ip *ip, uint16_t port,
+                 const struct vb_ip *to);
+bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
+                  uint32_t len);
+
+// Multicast groups.
+void vb_udp_group_init(struct udp *u);
+void vb_udp_group_fini(struct udp *u);
+int vb_udp_group_join(struct vb_port *port, const struct vb_ip *ip);
+void vb_udp_group_leave(struct vb_port *port, const struct vb_ip *ip);
+uint32_t vb_udp_group_receive(struct udp *u, struct vb_rx_frame *frames, uint32_t room);
 
 #endif

@@ -3,6 +3,7 @@
 // out with one system call. The ICRC is sealed here, since only here the identification is known:
 // with path MTU discovery on, an unconnected socket sends 0, and segment i of a run carries i.
 // (IPv6 has none, and the ICRC leaves it out.)
+#include "base/cancel.h"
 #include "port/clock.h"
 #include "port/trace.h"
 #include "port/udp_state.h"
@@ -210,13 +211,8 @@ static void send_one(struct udp *u, struct vb_txq *txq)
     txq->taken++;
 }
 
-void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
+static void send_all(struct udp *u, struct vb_txq *txq)
 {
-    struct udp *u = (struct udp *)port;
-    if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
-        send_one(u, txq);
-        return;
-    }
     while (txq->taken < txq->count) {
         uint32_t next;
         unsigned count = build(u, txq, &next);
@@ -224,4 +220,15 @@ void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
             return;
         txq->taken = next;
     }
+}
+
+void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
+{
+    struct udp *u = (struct udp *)port;
+    int before = vb_cancel_hold();
+    if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0)
+        send_one(u, txq);
+    else
+        send_all(u, txq);
+    vb_cancel_allow(before);
 }

@@ -74,7 +74,8 @@ static void fake_close(struct vb_port *port)
     free(k);
 }
 
-static const struct vb_port_ops fake_ops = {fake_send, fake_receive, fake_sleep, fake_close};
+static const struct vb_port_ops fake_ops = {
+    .send = fake_send, .receive = fake_receive, .sleep = fake_sleep, .close = fake_close};
 
 static uint64_t read_clock(void *ctx)
 {

@@ -34,6 +34,7 @@ struct vb_nic *pair_open_host(unsigned host, uint32_t drop_ppm)
                                      .seed = host + 1,
                                      .faults = drop_ppm ? rules : "off",
                                      .error_text = why,
+                                     .drain_ms = 10,
                                      .no_helper = true}; // the tests run both NICs
     if (vb_nic_open(&opts, &nic) != 0)
         fail_msg("%s", why);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process that NICs live in. fork() and exit() name no NIC, so this is the one place that
+// remembers all that are open.
+#include "host/host.h"
+
+#include "port/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    FORK_PATIENCE_NS = 1000 * 1000 * 1000, // for threads that are at work in a NIC
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct vb_fifo nics;
+    bool hooked;
+    int cancel_before; // of the thread that forks
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .nics = {{&process.nics.head, &process.nics.head}}};
+
+#define FOR_EACH_NIC(nic)                                                               \
+    for (struct vb_link *l = process.nics.head.next, *next = l->next;                   \
+         l != &process.nics.head && (nic = VB_CONTAINER_OF(l, struct vb_nic, process)); \
+         l = next, next = l->next)
+
+// ---- fork
+
+// Only the thread that forks lives on in the child. All locks are taken before, so that no other
+// thread is in the middle of something; a NIC whose locks cannot be had (by a signal handler that
+// forks, say) is marked, and its memory is left alone in the child.
+static void before_fork(void)
+{
+    struct vb_nic *nic;
+    uint64_t give_up_ns = vb_clock_ns() + FORK_PATIENCE_NS;
+    int before = vb_cancel_hold(); // the locks of several NICs are not let go in reverse order
+
+    pthread_mutex_lock(&process.lock);
+    process.cancel_before = before;
+    FOR_EACH_NIC(nic)
+    {
+        nic->torn = !vb_host_lock_until(nic, give_up_ns);
+        if (!nic->torn)
+            pthread_mutex_lock(&nic->event_lock);
+    }
+}
+
+static void let_go(struct vb_nic *nic)
+{
+    if (nic->torn)
+        return;
+    pthread_mutex_unlock(&nic->event_lock);
+    vb_host_unlock(nic);
+}
+
+static void end_fork(void)
+{
+    int before = process.cancel_before;
+
+    pthread_mutex_unlock(&process.lock);
+    vb_cancel_allow(before);
+}
+
+static void after_fork_in_parent(void)
+{
+    struct vb_nic *nic;
+
+    FOR_EACH_NIC(nic)
+    {
+        let_go(nic);
+    }
+    end_fork();
+}
+
+static void after_fork_in_child(void)
+{
+    struct vb_nic *nic;
+
+    FOR_EACH_NIC(nic)
+    {
+        vb_link_remove(&nic->process);
+        let_go(nic);
+        vb_host_orphan(nic);
+    }
+    end_fork();
+}
+
+// ---- exit
+
+// NICs stay open: handlers that run later may still close them.
+static void at_exit(void)
+{
+    uint64_t now_ns = vb_clock_ns();
+    struct vb_nic *nic;
+
+    pthread_mutex_lock(&process.lock);
+    FOR_EACH_NIC(nic)
+    {
+        vb_host_drain(nic, now_ns + nic->drain_ns);
+    }
+    pthread_mutex_unlock(&process.lock);
+}
+
+// ---- who is open
+
+int vb_process_enter(struct vb_nic *nic)
+{
+    pthread_mutex_lock(&process.lock);
+    if (!process.hooked)
+        process.hooked =
+            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0 &&
+            atexit(at_exit) == 0;
+    bool hooked = process.hooked;
+    if (hooked)
+        vb_fifo_push(&process.nics, &nic->process);
+    pthread_mutex_unlock(&process.lock);
+    return hooked ? 0 : -ENOMEM;
+}
+
+void vb_process_leave(struct vb_nic *nic)
+{
+    pthread_mutex_lock(&process.lock);
+    if (vb_link_queued(&nic->process))
+        vb_link_remove(&nic->process);
+    pthread_mutex_unlock(&process.lock);
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process of its own with a NIC and a queue pair.
+#include "mate.h"
+
+#include "pair.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct hello {
+    struct vb_qp_peer peer;
+    uint64_t addr;
+    uint32_t key;
+};
+
+// ---- the mate's side
+
+struct self {
+    struct vb_nic *nic;
+    struct vb_pd *pd;
+    struct vb_cq *cq;
+    struct vb_qp *qp;
+    struct vb_mr *mr;
+    uint8_t *memory;
+};
+
+static int complain(const char *what)
+{
+    fprintf(stderr, "mate: %s\n", what);
+    return 1;
+}
+
+static int open_self(struct self *s, const char *address, const char *port, const char *faults)
+{
+    char why[VB_ERROR_TEXT] = "";
+    const struct vb_nic_opts opts = {
+        .address = address, .port = port, .faults = faults, .error_text = why};
+    s->memory = calloc(1, DUO_BYTES);
+    if (!s->memory || vb_nic_open(&opts, &s->nic) != 0)
+        return complain(why);
+    if (vb_pd_alloc(s->nic, &s->pd) || vb_mr_reg(s->pd, s->memory, DUO_BYTES, DUO_RIGHTS, &s->mr) ||
+        vb_cq_create(s->nic, &(struct vb_cq_opts){.entries = 64}, &s->cq))
+        return complain("no objects");
+    const struct vb_qp_opts with = {
+        .send_cq = s->cq, .recv_cq = s->cq, .send_depth = 16, .recv_depth = 16};
+    return vb_qp_create(s->pd, &with, &s->qp) ? complain("no queue pair") : 0;
+}
+
+static int join_test(struct self *s, int fd)
+{
+    struct hello mine = {.addr = (uintptr_t)s->memory, .key = vb_mr_key(s->mr)}, other;
+    const struct vb_sge sge = {(uintptr_t)s->memory, DUO_BYTES, vb_mr_key(s->mr)};
+    const struct vb_recv_wr wr = {.wr_id = 7, .sge = &sge, .num_sge = 1};
+    mine.peer.qpn = vb_qp_num(s->qp);
+    vb_nic_gid(s->nic, mine.peer.gid);
+    if (vb_post_recv(s->qp, &wr, 1) != 1 || write(fd, &mine, sizeof mine) != sizeof mine ||
+        read(fd, &other, sizeof other) != sizeof other || vb_qp_connect(s->qp, &other.peer) ||
+        write(fd, "", 1) != 1)
+        return complain("not connected");
+    char go;
+    return read(fd, &go, 1) == 1 ? 0 : complain("not started");
+}
+
+static int wait_one(struct self *s, uint64_t wr_id)
+{
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+    struct vb_wc wc;
+    while (vb_poll_cq(s->cq, &wc, 1) == 0)
+        if (duo_now_ns() > until)
+            return complain("no completion");
+    return wc.status == VB_WC_OK && wc.wr_id == wr_id ? 0 : complain(vb_wc_status_text(wc.status));
+}
+
+static int post(struct self *s, uint32_t flags)
+{
+    const struct vb_sge sge = {(uintptr_t)s->memory, MATE_BYTES, vb_mr_key(s->mr)};
+    const struct vb_send_wr wr = {
+        .wr_id = 8, .sge = &sge, .num_sge = 1, .opcode = VB_WR_SEND, .flags = flags};
+    return vb_post_send(s->qp, &wr, 1) == 1 ? 0 : complain("not posted");
+}
+
+static int post_many(struct self *s)
+{
+    int err = 0;
+    for (int i = 0; i < MATE_MESSAGES && !err; i++)
+        err = post(s, 0);
+    return err;
+}
+
+static int wait_for_read(const struct self *s)
+{
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull, count = 0;
+    while (count == 0 && duo_now_ns() < until)
+        vb_nic_counter(s->nic, "rx_read_requests", &count);
+    return count ? 0 : complain("no READ");
+}
+
+static int fork_much(struct self *s)
+{
+    for (int i = 0; i < 20; i++) {
+        struct vb_wc wc;
+        pid_t pid = fork();
+        if (pid == 0) {
+            int polled = vb_poll_cq(s->cq, &wc, 1);
+            if (DUO_CHILD_IS_FREE && i & 1)
+                vb_nic_close(s->nic);
+            if (i & 2)
+                _exit(polled == -EPERM ? 0 : 1);
+            exit(polled == -EPERM ? 0 : 1);
+        }
+        int status;
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+            return complain("a child failed");
+    }
+    return wait_one(s, 7);
+}
+
+static int do_task(struct self *s, enum mate_task task)
+{
+    switch (task) {
+    case MATE_SENDS: return post(s, VB_WR_SIGNALED) || wait_one(s, 8);
+    case MATE_POSTS: return post_many(s);
+    case MATE_IS_READ: return wait_for_read(s);
+    case MATE_FORKS: return fork_much(s);
+    case MATE_STAYS:
+        for (;;)
+            pause();
+    default: return wait_one(s, 7);
+    }
+}
+
+// mate TASK WAY FD ADDRESS PORT
+bool mate_is_me(int argc, char **argv, int *status)
+{
+    static struct self self; // reachable until the end: the leak checker looks
+    if (argc != 7 || strcmp(argv[1], "mate") != 0)
+        return false;
+    enum mate_task task = (enum mate_task)atoi(argv[2]);
+    enum mate_way way = (enum mate_way)atoi(argv[3]);
+    const char *faults = task == MATE_IS_READ ? "delay=30ms,dir=tx" : "off";
+    *status = open_self(&self, argv[5], argv[6], faults) || join_test(&self, atoi(argv[4])) ||
+              do_task(&self, task);
+    if (task == MATE_DESTROYS) {
+        vb_qp_destroy(self.qp);
+        vb_nic_close(self.nic);
+    }
+    if (way == MATE_QUIT)
+        _exit(*status);
+    if (way == MATE_EXIT)
+        exit(*status);
+    return true;
+}
+
+// ---- the test's side
+
+static _Noreturn void become_mate(const struct duo *d, enum mate_task task, enum mate_way way,
+                                  int fd, const char *address)
+{
+    char text[3][8];
+    snprintf(text[0], sizeof text[0], "%d", (int)task);
+    snprintf(text[1], sizeof text[1], "%d", (int)way);
+    snprintf(text[2], sizeof text[2], "%d", fd);
+    execl("/proc/self/exe", "mate", "mate", text[0], text[1], text[2], address, d->state->way,
+          (char *)NULL);
+    _exit(127);
+}
+
+struct mate mate_start(const struct duo *d, enum mate_task task, enum mate_way way, uint8_t retries,
+                       uint8_t timeout)
+{
+    struct mate m;
+    struct hello hello, mine = {0};
+    char address[16], one;
+    int fd[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    pair_address(1, address);
+    m.pid = fork();
+    assert_true(m.pid >= 0);
+    if (m.pid == 0)
+        become_mate(d, task, way, fd[1], address);
+    close(fd[1]);
+    m.fd = fd[0];
+    m.qp = duo_make_qp(&d->end[0], (struct vb_qp_opts){0});
+    assert_int_equal(read(m.fd, &hello, sizeof hello), sizeof hello);
+    mine.peer = (struct vb_qp_peer){.qpn = vb_qp_num(m.qp), .rights = DUO_REMOTE};
+    vb_nic_gid(d->end[0].nic, mine.peer.gid);
+    assert_int_equal(write(m.fd, &mine, sizeof mine), sizeof mine);
+    assert_int_equal(read(m.fd, &one, 1), 1);
+    hello.peer.retries = retries;
+    hello.peer.timeout = timeout;
+    assert_int_equal(vb_qp_connect(m.qp, &hello.peer), 0);
+    m.addr = hello.addr;
+    m.key = hello.key;
+    return m;
+}
+
+int mate_join(struct mate *m)
+{
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+    int status = 0;
+    pid_t pid;
+    while ((pid = waitpid(m->pid, &status, WNOHANG)) == 0 && duo_now_ns() < until)
+        usleep(1000);
+    if (pid == 0) {
+        kill(m->pid, SIGKILL);
+        fail_msg("the mate does not end");
+    }
+    close(m->fd);
+    return status;
+}
