@@ -8,6 +8,9 @@
 #   shm-read64 shm-write64 shm-write64K         over shm
 #   targets                                     READ from programs that spin, sleep and compute
 #   idle                                        CPU time of 10 s without anything to do
+#   qps4096 qps16384                            4,096 queue pairs busy; 16,384 open and one busy
+#   incast                                      8 senders and one receiver, simulated and for real
+#   units                                       one unit and two; needs valgrind, as qps4096 does
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,9 +20,11 @@ if [ $# -gt 2 ]; then
     shift 2
     rows=$*
 else
-    rows=${BENCH_ROWS:-read64 write64 send64 write64K shm-read64 shm-write64 shm-write64K targets idle}
+    rows=${BENCH_ROWS:-read64 write64 send64 write64K shm-read64 shm-write64 shm-write64K targets idle \
+        qps4096 qps16384 incast units}
 fi
 verbena=${VERBENA:-$here/../build/verbena}
+programs=${BENCH_PROGRAMS:-$here/../build/bench}
 out=${BENCH_OUT:-$here/../build/bench}
 port=${BENCH_PORT:-18600}
 server=
@@ -38,6 +43,7 @@ fi
 for row in $rows; do
     case $row in
     read64 | write64 | send64 | write64K | shm-read64 | shm-write64 | shm-write64K | targets | idle) ;;
+    qps4096 | qps16384 | incast | units) ;;
     *)
         echo "run.sh: there is no row '$row'; the head of this file lists them" >&2
         exit 2
@@ -55,6 +61,11 @@ wants()
 
 if wants write64K && ! command -v iperf3 >/dev/null; then
     echo "run.sh: iperf3 is missing; 'make bench' installs it" >&2
+    exit 1
+fi
+
+if { wants qps4096 || wants units; } && ! command -v valgrind >/dev/null; then
+    echo "run.sh: valgrind is missing, which counts instructions for qps4096 and units" >&2
     exit 1
 fi
 
@@ -152,6 +163,24 @@ run_shm()
     fi
 }
 
+# Many queue pairs beside one, in turn; the depth is that of each.
+run_scale()
+{
+    if wants qps4096; then
+        perf qps1 write --size 64 --depth 16
+        perf qps4096 write --size 64 --depth 16 --qps 4096
+    fi
+    if wants qps16384; then
+        perf open1 read --size 64
+        perf open16384 read --size 64 --qps 16384 --active 1
+        perf shm-open1 read --port shm --size 64
+        perf shm-open16384 read --port shm --size 64 --qps 16384 --active 1
+    fi
+    if wants incast; then
+        "$programs/incast" 8 "$seconds" >"$out/incast-$round.json"
+    fi
+}
+
 run_targets()
 {
     for target in spin sleep compute; do
@@ -165,12 +194,24 @@ while [ "$round" -le "$rounds" ]; do
     echo "run.sh: round $round of $rounds" >&2
     run_udp
     run_shm
+    run_scale
     if wants targets; then
         run_targets
     fi
     round=$((round + 1))
 done
-# Once is enough: nothing happens that could vary.
+# Once is enough: virtual time and instructions are the same each time.
+if wants incast; then
+    "$verbena" sim incast --ms 2000 --json >"$out/incast-sim-1.json"
+fi
+if wants qps4096; then
+    echo "run.sh: counting instructions" >&2
+    "$here/core_cost.py" "$programs/core_cost" qps4096 qps4096-16 --json >"$out/cost-qps4096-1.json"
+fi
+if wants units; then
+    "$here/core_cost.py" "$programs/core_cost" units2 --json >"$out/cost-units-1.json"
+fi
+# Nothing happens that could vary.
 if wants idle; then
     echo "run.sh: idle, 10 s each" >&2
     for port_name in udp shm; do

@@ -95,12 +95,50 @@ def other_lines(folder):
                        most=10)
 
 
+def cost_lines(folder):
+    """Instructions of the core, counted by callgrind."""
+    if cost := rounds(folder, "cost-qps4096"):
+        counts = cost[0]["instructions"]
+        for depth, one, many in ((128, "one", "qps4096"), (16, "one16", "qps4096-16")):
+            yield line(f"core: WRITE 64 B, depth {depth}", [counts[one]], "instructions")
+            yield line("core: 4,096 queue pairs of that depth / one", [counts[many] / counts[one]],
+                       "", most=1.1)
+    if cost := rounds(folder, "cost-units"):
+        yield line("core: two units / one, instructions", [cost[0]["ratios"]["units2"]], "",
+                   most=1.05)
+
+
+def scale_lines(folder):
+    one, many = rates(rounds(folder, "qps1")), rates(rounds(folder, "qps4096"))
+    if one and len(one) == len(many):
+        yield line("udp: WRITE 64 B, depth 16", one, "M/s")
+        yield line("udp: WRITE 64 B, 4,096 queue pairs, depth 16 each", many, "M/s")
+    for prefix, port in (("", "udp"), ("shm-", "shm")):
+        few, all_open = rounds(folder, f"{prefix}open1"), rounds(folder, f"{prefix}open16384")
+        if few and len(few) == len(all_open):
+            yield line(f"{port}: READ 64 B, p50, 16,384 open and one busy / one open",
+                       [a["p50_ns"] / b["p50_ns"] for a, b in zip(all_open, few)], "", most=1.1)
+            yield line(f"{port}: READ 64 B, time of one at depth, likewise",
+                       [b["ops_per_s"] / a["ops_per_s"] for a, b in zip(all_open, few)], "",
+                       most=1.1)
+    if incast := rounds(folder, "incast-sim"):
+        yield line("simulated: 8 senders / one, goodput", [r["ratio"] for r in incast], "",
+                   least=0.7)
+    if incast := rounds(folder, "incast"):
+        yield line("udp: 8 senders, goodput", [r["all_gbps"] for r in incast], "Gb/s")
+        yield line("udp: 8 senders / one, goodput", [r["ratio"] for r in incast], "")
+        yield line("udp: 8 senders, queue pairs that gave up",
+                   [r["retries_exceeded"] for r in incast], "", most=0)
+    yield from cost_lines(folder)
+
+
 def main():
     if len(sys.argv) != 2:
         print("usage: table.py DIR", file=sys.stderr)
         return 2
     folder = Path(sys.argv[1])
-    lines = [*udp_lines(folder), *shm_lines(folder), *other_lines(folder)]
+    lines = [*udp_lines(folder), *shm_lines(folder), *other_lines(folder),
+             *scale_lines(folder)]
     if not lines:
         print(f"table.py: there are no rounds in {folder}", file=sys.stderr)
         return 1

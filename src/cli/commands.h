@@ -7,5 +7,6 @@
 int vb_cli_demo(int argc, char **argv);
 int vb_cli_perf(int argc, char **argv);
 int vb_cli_sim(int argc, char **argv);
+int vb_cli_sim_incast(int argc, char **argv); // verbena sim incast
 
 #endif

@@ -75,6 +75,7 @@ static int measure(struct vb_perf_session *s)
                                     .size = plans[i].size,
                                     .depth = plans[i].depth,
                                     .qps = 1,
+                                    .active = 1,
                                     .mtu = MTU,
                                     .reads = 16,
                                     .raw_size = plans[i].size < MTU ? plans[i].size : MTU,

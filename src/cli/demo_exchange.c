@@ -205,6 +205,7 @@ static int meet(struct side *s, struct vb_demo_result *result)
         return -1;
     vb_control_begin(&msg, VB_CONTROL_CONNECT);
     vb_perf_end_describe(&s->end, &msg);
+    vb_perf_end_name(&s->end, 0, &msg);
     if (vb_control_send(s->control, &msg) < 0 ||
         vb_control_receive(s->control, &msg, VB_CONTROL_TIMEOUT_MS) < 0)
         return vb_perf_fail(s->why, "the other side does not answer");
@@ -214,7 +215,9 @@ static int meet(struct side *s, struct vb_demo_result *result)
     vb_nic_gid(s->nic, gid);
     vb_perf_gid_text(gid, result->address[s->who]);
     vb_perf_gid_text(msg.body, result->address[!s->who]); // the description begins with the GID
-    return vb_perf_end_connect(&s->end, &msg, s->why);
+    if (vb_perf_end_meet(&s->end, &msg, s->why) < 0)
+        return -1;
+    return vb_perf_end_connect(&s->end, 0, &msg, s->why);
 }
 
 // Everything one process does. Tells the other why it gives up.

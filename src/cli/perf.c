@@ -33,7 +33,7 @@ struct fields {
     const char *target;
     struct vb_sizes sizes;
     uint32_t depth;
-    uint32_t qps;
+    uint32_t qps, active;
     double seconds;
     uint32_t iters;
     uint32_t mtu;
@@ -65,6 +65,8 @@ static const struct vb_option options[] = {
      VB_PERF_DEPTH_MAX},
     {"qps", NULL, VB_OPTION_NUMBER, "1", "N", "queue pairs, for the rate", FIELD(qps), 1,
      VB_PERF_QPS_MAX},
+    {"active", NULL, VB_OPTION_NUMBER, NULL, "N",
+     "of these carry traffic, the others are idle [all]", FIELD(active), 1, VB_PERF_QPS_MAX},
     {"seconds", NULL, VB_OPTION_SECONDS, "2", "S", "for latencies, and again for the rate",
      FIELD(seconds), 0, 3600},
     {"iters", NULL, VB_OPTION_NUMBER, NULL, "N", "operations for each, instead of seconds",
@@ -124,6 +126,7 @@ static void print_help(void)
          "  verbena perf read --size 64\n"
          "  verbena perf write --size 64,4K,64K --seconds 5 --json --port shm\n"
          "  verbena perf send --qps 8 --drop 1%\n"
+         "  verbena perf read --qps 16384 --active 1\n"
          "  verbena perf fadd --target sleep\n"
          "  verbena perf --listen                     on one machine, and on another\n"
          "  verbena perf write 192.0.2.7 --size 64K");
@@ -144,6 +147,7 @@ static struct vb_perf_plan make_plan(const struct fields *f, enum vb_perf_op op,
         .port = port,
         .size = op == VB_PERF_RAW && port == VB_PERF_SHM ? VB_PERF_COPY_BYTES : size,
         .qps = f->qps,
+        .active = f->active ? f->active : f->qps,
         .mtu = mtu,
         .reads = f->reads,
     };

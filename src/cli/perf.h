@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum {
-    VB_PERF_QPS_MAX = 64,
+    VB_PERF_QPS_MAX = 16384, // as many as a NIC has
     VB_PERF_DEPTH_MAX = 4096,
     VB_PERF_SIZE_MAX = 256 << 20,
     VB_PERF_RAW_MAX = 65000,     // one datagram
@@ -65,6 +65,7 @@ struct vb_perf_plan {
     uint32_t size;
     uint32_t depth; // work requests in flight per queue pair
     uint32_t qps;
+    uint32_t active; // queue pairs that carry traffic: the first ones; the others are idle
     uint32_t mtu;
     uint32_t reads;    // in flight per queue pair
     uint32_t raw_size; // payload of the echo

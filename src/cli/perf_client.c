@@ -57,6 +57,20 @@ static int get_counts(struct client *c, struct vb_perf_counts *counts)
 
 // ---- both ends
 
+// Tells the server of some queue pairs at a time, and hears of as many of its own.
+static int connect_all(struct client *c, struct vb_control_msg *msg)
+{
+    for (uint32_t first = 0; first < c->plan->qps; first += VB_PERF_NAMES) {
+        vb_control_begin(msg, VB_CONTROL_NAMES);
+        vb_control_put(msg, first);
+        vb_perf_end_name(&c->end, first, msg);
+        if (vb_perf_ask(c->session, msg, VB_CONTROL_NAMES) < 0 ||
+            vb_perf_end_connect(&c->end, first, msg, c->session->why) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int open_end(struct client *c, struct vb_control_msg *msg)
 {
     struct vb_perf_session *s = c->session;
@@ -64,6 +78,7 @@ static int open_end(struct client *c, struct vb_control_msg *msg)
         .service = c->plan->service,
         .mem_bytes = vb_perf_layout_of(c->plan).total,
         .qps = c->plan->qps,
+        .active = c->plan->active,
         .send_depth = c->plan->depth,
         .recv_depth = 1,
         .sges = 1,
@@ -74,13 +89,14 @@ static int open_end(struct client *c, struct vb_control_msg *msg)
         .timeout = s->lossy ? 0 : PATIENT_TIMEOUT,
     };
     if (vb_perf_end_open(&c->end, s->nic, &opts, s->why) < 0 ||
-        vb_perf_end_connect(&c->end, msg, s->why) < 0)
+        vb_perf_end_meet(&c->end, msg, s->why) < 0)
         return -1;
     vb_control_begin(msg, VB_CONTROL_CONNECT);
     vb_perf_end_describe(&c->end, msg);
-    if (vb_perf_ask(s, msg, VB_CONTROL_OK) < 0)
+    if (vb_perf_ask(s, msg, VB_CONTROL_OK) < 0 || connect_all(c, msg) < 0)
         return -1;
-    vb_perf_run_init(&c->run, &c->end, c->plan);
+    if (vb_perf_run_init(&c->run, &c->end, c->plan) < 0)
+        return vb_perf_fail(s->why, "no memory");
     c->run.control = s->control;
     c->run.yield = s->yield;
     c->run.why = s->why;
@@ -123,6 +139,7 @@ static void close_both(struct client *c)
 {
     if (c->plan->op != VB_PERF_RAW)
         vb_perf_end_close(&c->end);
+    vb_perf_run_fini(&c->run);
     vb_raw_close(&c->raw);
     vb_raw_close(&c->connected);
     vb_line_close(&c->line);

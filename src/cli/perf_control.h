@@ -10,6 +10,7 @@ enum vb_control_kind {
     VB_CONTROL_HELLO = 1, // versions; first in both directions
     VB_CONTROL_SETUP,     // client: a plan; server: where its end is
     VB_CONTROL_CONNECT,   // client: where its end is; server: VB_CONTROL_OK
+    VB_CONTROL_NAMES,     // client: some of its queue pairs; server: its own, which are now theirs
     VB_CONTROL_MODE,      // client: what the server shall do until the next message
     VB_CONTROL_COUNTS,    // client asks; server: what it verified and received
     VB_CONTROL_CLOSE,     // client: the measurement is over

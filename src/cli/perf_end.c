@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -46,10 +47,11 @@ static int open_queues(struct vb_perf_end *end, char *why)
 {
     const struct vb_perf_end_opts *o = &end->opts;
     struct vb_prng prng = {.state = o->seed};
-    int error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = o->qps * o->send_depth},
+    uint32_t active = o->active ? o->active : o->qps;
+    int error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = active * o->send_depth},
                              &end->send_cq);
     if (error == 0)
-        error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = o->qps * o->recv_depth},
+        error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = active * o->recv_depth},
                              &end->recv_cq);
     struct vb_qp_opts qp = {
         .service = o->service,
@@ -74,6 +76,13 @@ int vb_perf_end_open(struct vb_perf_end *end, struct vb_nic *nic,
                      const struct vb_perf_end_opts *opts, char *why)
 {
     *end = (struct vb_perf_end){.nic = nic, .opts = *opts};
+    end->qp = calloc(opts->qps, sizeof *end->qp);
+    end->psn = calloc(opts->qps, sizeof *end->psn);
+    end->peer_qpn = calloc(opts->qps, sizeof *end->peer_qpn);
+    if (end->qp == NULL || end->psn == NULL || end->peer_qpn == NULL) {
+        vb_perf_end_close(end);
+        return vb_perf_fail(why, "no memory for %u queue pairs", opts->qps);
+    }
     if (open_memory(end, why) < 0 || open_queues(end, why) < 0) {
         vb_perf_end_close(end);
         return -1;
@@ -83,7 +92,7 @@ int vb_perf_end_open(struct vb_perf_end *end, struct vb_nic *nic,
 
 void vb_perf_end_close(struct vb_perf_end *end)
 {
-    for (uint32_t i = 0; i < VB_PERF_QPS_MAX; i++) {
+    for (uint32_t i = 0; i < end->opts.qps && end->qp != NULL; i++) {
         if (end->qp[i] != NULL)
             vb_qp_destroy(end->qp[i]);
     }
@@ -97,6 +106,9 @@ void vb_perf_end_close(struct vb_perf_end *end)
         vb_pd_free(end->pd);
     if (end->mem != NULL)
         munmap(end->mem, end->opts.mem_bytes);
+    free(end->qp);
+    free(end->psn);
+    free(end->peer_qpn);
     *end = (struct vb_perf_end){0};
 }
 
@@ -107,13 +119,31 @@ void vb_perf_end_describe(const struct vb_perf_end *end, struct vb_control_msg *
     vb_control_put_bytes(msg, gid, sizeof gid);
     vb_control_put(msg, (uint64_t)(uintptr_t)end->mem);
     vb_control_put(msg, vb_mr_key(end->mr));
-    for (uint32_t i = 0; i < end->opts.qps; i++) {
+}
+
+int vb_perf_end_meet(struct vb_perf_end *end, struct vb_control_msg *msg, char *why)
+{
+    vb_control_get_bytes(msg, end->peer_gid, sizeof end->peer_gid);
+    end->peer_addr = vb_control_get(msg);
+    end->peer_key = (uint32_t)vb_control_get(msg);
+    return msg->bad ? vb_perf_fail(why, "the other side's description is too short") : 0;
+}
+
+static uint32_t last_name(const struct vb_perf_end *end, uint32_t first)
+{
+    return end->opts.qps - first < VB_PERF_NAMES ? end->opts.qps : first + VB_PERF_NAMES;
+}
+
+void vb_perf_end_name(const struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg)
+{
+    for (uint32_t i = first; i < last_name(end, first); i++) {
         vb_control_put(msg, vb_qp_num(end->qp[i]));
         vb_control_put(msg, end->psn[i]);
     }
 }
 
-int vb_perf_end_connect(struct vb_perf_end *end, struct vb_control_msg *msg, char *why)
+int vb_perf_end_connect(struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg,
+                        char *why)
 {
     struct vb_qp_peer peer = {
         .mtu = end->opts.mtu,
@@ -122,17 +152,14 @@ int vb_perf_end_connect(struct vb_perf_end *end, struct vb_control_msg *msg, cha
         .timeout = end->opts.timeout,
         .qkey = VB_PERF_QKEY,
     };
-    vb_control_get_bytes(msg, peer.gid, sizeof peer.gid);
-    memcpy(end->peer_gid, peer.gid, sizeof end->peer_gid);
-    end->peer_addr = vb_control_get(msg);
-    end->peer_key = (uint32_t)vb_control_get(msg);
-    for (uint32_t i = 0; i < end->opts.qps; i++) {
+    memcpy(peer.gid, end->peer_gid, sizeof peer.gid);
+    for (uint32_t i = first; i < last_name(end, first); i++) {
         peer.qpn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
         peer.psn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
         peer.our_psn = end->psn[i];
         end->peer_qpn[i] = peer.qpn;
         if (msg->bad)
-            return vb_perf_fail(why, "the other side's description is too short");
+            return vb_perf_fail(why, "the other side names too few queue pairs");
         int error = vb_qp_connect(end->qp[i], &peer);
         if (error)
             return vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error));

@@ -10,12 +10,14 @@ enum {
     LINE = 64,
     SLOTS_MIN = 2,
     SLOTS_MAX = 16,
-    SLOTS_UNWATCHED = 1024, // of a target that looks at its memory only now and then
-    SLOT_BUDGET = 16 << 20, // bytes of slots per queue pair, while SLOTS_MIN allows
+    SLOTS_UNWATCHED = 1024,  // of a target that looks at its memory only now and then
+    SLOT_BUDGET = 16 << 20,  // bytes of slots per queue pair, while SLOTS_MIN allows
+    SLOTS_TOTAL = 512 << 20, // and of all of them: the more there are, the slower each goes round
     WINDOW_MIN = 4096,
     READ_WINDOW_MIN = 65536,
     WORD = 8,
     RECV_DEPTH_MIN = 1024, // more than one turn of the NIC can use up
+    RECVS_TOTAL = 1 << 20, // of all queue pairs, while their depth allows
 };
 
 static uint32_t at_least(uint32_t value, uint32_t least)
@@ -25,25 +27,28 @@ static uint32_t at_least(uint32_t value, uint32_t least)
 
 static uint32_t full_depth(const struct vb_perf_plan *plan)
 {
-    return at_least(2 * plan->depth, RECV_DEPTH_MIN);
+    uint32_t share = RECVS_TOTAL / plan->qps;
+    return at_least(2 * plan->depth, share < RECV_DEPTH_MIN ? share : RECV_DEPTH_MIN);
 }
 
 struct vb_perf_layout vb_perf_layout_of(const struct vb_perf_plan *plan)
 {
     struct vb_perf_layout l = {.stride = (plan->size + LINE - 1) / LINE * LINE};
     uint32_t most = plan->target == VB_PERF_POLLS ? SLOTS_MAX : SLOTS_UNWATCHED;
-    uint32_t slots = SLOT_BUDGET / at_least(l.stride, 1);
+    uint32_t share = SLOTS_TOTAL / at_least(plan->active, 1);
+    uint32_t slots = (share < SLOT_BUDGET ? share : SLOT_BUDGET) / at_least(l.stride, 1);
     l.slots = at_least(slots < most ? slots : most, SLOTS_MIN);
     // Operations cycle through it; reads need room to come from different places.
     l.window = vb_perf_is_read(plan) ? at_least(2 * l.stride, READ_WINDOW_MIN)
                                      : at_least(l.stride, WINDOW_MIN);
     l.receive_stride = l.stride + LINE; // the GRH's
     if (plan->op == VB_PERF_SEND && vb_perf_is_lossy(plan)) {
-        uint32_t fit = at_least(SLOT_BUDGET / l.receive_stride, SLOTS_MIN);
+        uint32_t fit =
+            at_least((share < SLOT_BUDGET ? share : SLOT_BUDGET) / l.receive_stride, SLOTS_MIN);
         l.receives = fit < full_depth(plan) ? fit : full_depth(plan);
     }
-    l.slots_bytes = (size_t)plan->qps * l.slots * l.stride;
-    l.total = l.window + l.slots_bytes + (size_t)plan->qps * l.receives * l.receive_stride;
+    l.slots_bytes = (size_t)plan->active * l.slots * l.stride;
+    l.total = l.window + l.slots_bytes + (size_t)plan->active * l.receives * l.receive_stride;
     return l;
 }
 

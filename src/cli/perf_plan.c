@@ -9,6 +9,7 @@
 
 enum {
     MEMORY_MAX_MB = 2048,
+    QUEUE_MAX = 1 << 22,          // entries of a completion queue
     SERVICES = VB_SERVICE_UD + 1, // those that perf knows
 };
 
@@ -103,6 +104,9 @@ static const char *memory_flaw(const struct vb_perf_plan *p)
         return "--depth must be below 1000 for messages as long as these";
     if (p->op != VB_PERF_RAW && l.total >> 20 > MEMORY_MAX_MB)
         return "--size times --qps needs more than 2G of memory";
+    if ((uint64_t)p->active * p->depth > QUEUE_MAX ||
+        (uint64_t)p->active * vb_perf_recv_depth(p) > QUEUE_MAX)
+        return "--qps times --depth needs a completion queue of more than 4194304 entries";
     return NULL;
 }
 
@@ -121,7 +125,9 @@ const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
     if (p->depth < 1 || p->depth > VB_PERF_DEPTH_MAX)
         return "--depth must be 1 to 4096";
     if (p->qps < 1 || p->qps > VB_PERF_QPS_MAX)
-        return "--qps must be 1 to 64";
+        return "--qps must be 1 to 16384";
+    if (p->active < 1 || p->active > p->qps)
+        return "--active must be 1 to --qps";
     if (p->mtu < 256 || p->mtu > 4096 || (p->mtu & (p->mtu - 1)))
         return "--mtu must be 256, 512, 1024, 2048 or 4096";
     if (p->reads < 1 || p->reads > 16)
@@ -136,9 +142,9 @@ const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
 
 void vb_perf_plan_put(struct vb_control_msg *msg, const struct vb_perf_plan *plan)
 {
-    uint64_t fields[] = {plan->op,    plan->service,  plan->port, plan->target,
-                         plan->size,  plan->depth,    plan->qps,  plan->mtu,
-                         plan->reads, plan->raw_size, plan->seed};
+    uint64_t fields[] = {plan->op,   plan->service, plan->port,     plan->target,
+                         plan->size, plan->depth,   plan->qps,      plan->active,
+                         plan->mtu,  plan->reads,   plan->raw_size, plan->seed};
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         vb_control_put(msg, fields[i]);
 }
@@ -151,7 +157,7 @@ static uint32_t get_number(struct vb_control_msg *msg)
 
 void vb_perf_plan_get(struct vb_control_msg *msg, struct vb_perf_plan *plan)
 {
-    uint32_t *fields[] = {&plan->size, &plan->depth, &plan->qps,
+    uint32_t *fields[] = {&plan->size, &plan->depth, &plan->qps,     &plan->active,
                           &plan->mtu,  &plan->reads, &plan->raw_size};
     plan->op = (enum vb_perf_op)get_number(msg);
     plan->service = (enum vb_service)get_number(msg);

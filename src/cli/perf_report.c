@@ -92,9 +92,9 @@ void vb_perf_report_head(FILE *out, const struct vb_perf_machine *m)
         fprintf(out, "client on core %d, server elsewhere\n", m->pinned[0]);
     else
         fputs("not pinned\n", out);
-    fprintf(out, "%-9s %-4s %-3s %6s %5s %3s %8s %8s %8s %8s %6s %9s %8s %9s\n", "", "", "", "", "",
+    fprintf(out, "%-9s %-4s %-3s %6s %5s %5s %8s %8s %8s %8s %6s %9s %8s %9s\n", "", "", "", "", "",
             "", "p50", "p99", "p99.9", "raw p50", "ratio", "rate", "bandw.", "verified");
-    fprintf(out, "%-9s %-4s %-3s %6s %5s %3s %8s %8s %8s %8s %6s %9s %8s %9s\n", "op", "port",
+    fprintf(out, "%-9s %-4s %-3s %6s %5s %5s %8s %8s %8s %8s %6s %9s %8s %9s\n", "op", "port",
             "svc", "size", "depth", "qps", "us", "us", "us", "us", "to raw", "M ops/s", "Gb/s",
             "ops");
 }
@@ -123,7 +123,7 @@ void vb_perf_report_row(FILE *out, const struct vb_perf_row *row)
     }
     if (vb_perf_raw_ratio(row) > 0)
         snprintf(ratio, sizeof ratio, "%.2f", vb_perf_raw_ratio(row));
-    fprintf(out, "%-9s %-4s %-3s %6s %5u %3u %8.2f %8.2f %8.2f %8.2f %6s %9.4f %8.3f %9llu",
+    fprintf(out, "%-9s %-4s %-3s %6s %5u %5u %8.2f %8.2f %8.2f %8.2f %6s %9.4f %8.3f %9llu",
             vb_perf_op_name(p->op), vb_perf_port_name(p->port),
             p->op == VB_PERF_RAW ? "-" : vb_perf_service_name(p->service), size_text(p->size, size),
             p->depth, p->qps, (double)l->p50_ns / 1e3, (double)l->p99_ns / 1e3,
@@ -131,6 +131,8 @@ void vb_perf_report_row(FILE *out, const struct vb_perf_row *row)
             ops / 1e6, ops * p->size * 8 / 1e9, (unsigned long long)row->verified);
     if (p->target != VB_PERF_POLLS)
         fprintf(out, "  target %ss", vb_perf_target_name(p->target));
+    if (p->active != p->qps)
+        fprintf(out, "  %u active", p->active);
     fputc('\n', out);
     fflush(out);
 }
@@ -231,8 +233,8 @@ void vb_perf_report_json(FILE *out, const struct vb_perf_row *row, const struct 
     fprintf(out, "{\"op\":\"%s\",\"port\":\"%s\",\"service\":\"%s\",\"target\":\"%s\",",
             vb_perf_op_name(p->op), vb_perf_port_name(p->port), vb_perf_service_name(p->service),
             vb_perf_target_name(p->target));
-    fprintf(out, "\"size\":%u,\"depth\":%u,\"qps\":%u,\"mtu\":%u,", p->size, p->depth, p->qps,
-            p->mtu);
+    fprintf(out, "\"size\":%u,\"depth\":%u,\"qps\":%u,\"active\":%u,\"mtu\":%u,", p->size, p->depth,
+            p->qps, p->active, p->mtu);
     if (p->op == VB_PERF_IDLE) {
         fprintf(out, "\"idle_s\":%.6f,\"cpu_ns\":%llu,\"server_cpu_ns\":%llu,",
                 (double)row->idle_ns / 1e9, (number)row->cpu_ns[0], (number)row->cpu_ns[1]);

@@ -8,6 +8,7 @@
 #include "port/clock.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -21,8 +22,8 @@ enum {
 #define STUCK_NS     10000000000ull
 #define CONTROL_NS   100000000ull
 
-void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
-                      const struct vb_perf_plan *plan)
+int vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
+                     const struct vb_perf_plan *plan)
 {
     static const enum vb_wr_opcode opcodes[VB_PERF_OPS] = {
         [VB_PERF_READ] = VB_WR_READ,
@@ -34,6 +35,10 @@ void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
         [VB_PERF_IDLE] = VB_WR_READ,
     };
     memset(run, 0, sizeof *run);
+    run->lane = calloc(plan->active, sizeof *run->lane);
+    run->ready = calloc(plan->active, sizeof *run->ready);
+    if (run->lane == NULL || run->ready == NULL)
+        return -1;
     run->end = end;
     run->plan = plan;
     run->opcode = opcodes[plan->op];
@@ -47,14 +52,23 @@ void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
         run->wr[i] = (struct vb_send_wr){
             .sge = &run->sge[i], .num_sge = 1, .opcode = run->opcode, .rkey = end->peer_key};
     }
-    for (uint32_t q = 0; q < plan->qps; q++)
+    for (uint32_t q = 0; q < plan->active; q++)
         run->lane[q].next_verify = VB_PERF_VERIFY_EVERY - 1;
+    return 0;
+}
+
+void vb_perf_run_fini(struct vb_perf_run *run)
+{
+    free(run->lane);
+    free(run->ready);
+    run->lane = NULL;
+    run->ready = NULL;
 }
 
 uint64_t vb_perf_run_verifies(const struct vb_perf_run *run)
 {
     uint64_t total = 0;
-    for (uint32_t q = 0; q < run->plan->qps; q++)
+    for (uint32_t q = 0; q < run->plan->active; q++)
         total += run->lane[q].verifies;
     return total;
 }
@@ -130,6 +144,7 @@ static void fill(struct vb_perf_run *run, uint32_t q, uint32_t i, bool signal)
     struct vb_perf_lane *lane = &run->lane[q];
     struct vb_send_wr *wr = &run->wr[i];
     uint64_t n = lane->posted++;
+    run->in_flight++;
     wr->wr_id = (uint64_t)q << LANE_SHIFT | n;
     wr->opcode = run->opcode;
     wr->imm = 0;
@@ -185,6 +200,14 @@ static int check_atomic(struct vb_perf_run *run, uint32_t q, uint64_t n)
     return 0;
 }
 
+// Something may be posted on the lane in the next turn.
+static void make_ready(struct vb_perf_run *run, uint32_t q)
+{
+    if (!run->lane[q].ready)
+        run->ready[run->ready_count++] = q;
+    run->lane[q].ready = true;
+}
+
 static int complete(struct vb_perf_run *run, const struct vb_wc *wc)
 {
     uint32_t q = (uint32_t)(wc->wr_id >> LANE_SHIFT);
@@ -193,7 +216,9 @@ static int complete(struct vb_perf_run *run, const struct vb_wc *wc)
         return vb_perf_fail(run->why, "%s %llu of queue pair %u failed: %s",
                             vb_perf_op_name(run->plan->op), (unsigned long long)n, q,
                             vb_wc_status_text(wc->status));
+    run->in_flight -= n + 1 - run->lane[q].done;
     run->lane[q].done = n + 1;
+    make_ready(run, q);
     if (!(wc->wr_id & VERIFIED_BIT))
         return 0;
     if (vb_perf_is_atomic(run->plan))
@@ -277,14 +302,21 @@ static int post_lane(struct vb_perf_run *run, uint32_t q, bool ending)
     return 0;
 }
 
-// Posts on all lanes; *busy tells whether anything is in flight.
-static int post_all(struct vb_perf_run *run, bool ending, bool *busy)
+static void make_all_ready(struct vb_perf_run *run)
 {
-    *busy = false;
-    for (uint32_t q = 0; q < run->plan->qps; q++) {
-        if (post_lane(run, q, ending) < 0)
+    for (uint32_t q = 0; q < run->plan->active; q++)
+        make_ready(run, q);
+}
+
+// Posts on the lanes that have room: of thousands, most have none at any time.
+static int post_ready(struct vb_perf_run *run, bool ending)
+{
+    uint32_t count = run->ready_count;
+    run->ready_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        run->lane[run->ready[i]].ready = false;
+        if (post_lane(run, run->ready[i], ending) < 0)
             return -1;
-        *busy |= run->lane[q].posted != run->lane[q].done;
     }
     return 0;
 }
@@ -292,7 +324,7 @@ static int post_all(struct vb_perf_run *run, bool ending, bool *busy)
 uint64_t vb_perf_run_sum(const struct vb_perf_run *run)
 {
     uint64_t sum = 0;
-    for (uint32_t q = 0; q < run->plan->qps; q++)
+    for (uint32_t q = 0; q < run->plan->active; q++)
         sum += word_after(run, run->lane[q].done);
     return sum;
 }
@@ -300,7 +332,7 @@ uint64_t vb_perf_run_sum(const struct vb_perf_run *run)
 static uint64_t total_done(const struct vb_perf_run *run)
 {
     uint64_t total = 0;
-    for (uint32_t q = 0; q < run->plan->qps; q++)
+    for (uint32_t q = 0; q < run->plan->active; q++)
         total += run->lane[q].done;
     return total;
 }
@@ -336,14 +368,18 @@ int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budge
 {
     struct vb_wc wc[VB_PERF_BATCH];
     struct watch w = {.ops = total_done(run)};
-    bool busy, ending = false, moved = false;
+    bool ending = false, moved = false;
     w.begin_ns = w.now_ns = w.moved_ns = w.control_ns = vb_clock_ns();
     run->ops_left = budget->ops;
+    make_all_ready(run);
     for (uint64_t turn = 1;; turn++) {
-        ending |= run->ops_left == 0 || w.now_ns >= budget->end_ns;
-        if (post_all(run, ending, &busy) < 0)
+        if (!ending && (run->ops_left == 0 || w.now_ns >= budget->end_ns)) {
+            ending = true;
+            make_all_ready(run); // what was posted last has to report
+        }
+        if (post_ready(run, ending) < 0)
             return -1;
-        if (!busy && ending)
+        if (run->in_flight == 0 && ending)
             break;
         int n = vb_poll_cq(run->end->send_cq, wc, VB_PERF_BATCH);
         for (int i = 0; i < n; i++) {

@@ -20,6 +20,7 @@ struct vb_perf_lane {
     uint64_t verifies;      // verified operations posted
     uint32_t local_offset;  // in the window, of the next operation
     uint32_t remote_offset; // likewise, at the target
+    bool ready;             // in the list of lanes to post on
 };
 
 struct vb_perf_run {
@@ -32,16 +33,20 @@ struct vb_perf_run {
     struct vb_progress *progress;
     enum vb_wr_opcode opcode;
     uint32_t signal_every;
-    uint64_t ops_left; // of the phase that runs
-    uint64_t verified; // READs and results of atomics compared
-    struct vb_perf_lane lane[VB_PERF_QPS_MAX];
+    uint64_t ops_left;         // of the phase that runs
+    uint64_t verified;         // READs and results of atomics compared
+    uint64_t in_flight;        // operations, of all lanes
+    struct vb_perf_lane *lane; // of the queue pairs that carry traffic
+    uint32_t *ready;           // lanes that may have room for more
+    uint32_t ready_count;
     struct vb_send_wr wr[VB_PERF_BATCH];
     struct vb_sge sge[VB_PERF_BATCH];
 };
 
 // The end must be connected and, with the plan, outlive the run.
-void vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
-                      const struct vb_perf_plan *plan);
+int vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
+                     const struct vb_perf_plan *plan); // -1: no memory
+void vb_perf_run_fini(struct vb_perf_run *run);
 // Operations one by one on the first queue pair, each timed from post to completion. -1: see
 // run->why.
 int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *budget,

@@ -18,16 +18,18 @@ struct vb_perf_sink {
     struct vb_perf_layout layout;
     struct vb_perf_end end;
     uint64_t verified, wrong;
-    uint64_t writes_before; // of the NIC's counter, when the sink was opened
-    struct vb_perf_sink_lane lane[VB_PERF_QPS_MAX];
+    uint64_t writes_before;         // of the NIC's counter, when the sink was opened
+    struct vb_perf_sink_lane *lane; // of the queue pairs that carry traffic
+    uint32_t look_at;               // the lane to look at next
 };
 
 // -1: see `why`, and nothing is left to close.
 int vb_perf_sink_open(struct vb_perf_sink *sink, struct vb_nic *nic,
                       const struct vb_perf_plan *plan, char *why);
 void vb_perf_sink_close(struct vb_perf_sink *sink);
-// Connects to the client's end as the message describes it, and posts receives.
-int vb_perf_sink_connect(struct vb_perf_sink *sink, struct vb_control_msg *msg, char *why);
+// Connects queue pairs from `first` on to those that the message names, and posts receives.
+int vb_perf_sink_connect(struct vb_perf_sink *sink, uint32_t first, struct vb_control_msg *msg,
+                         char *why);
 
 // Runs the NIC and takes what has come. Returns whether there was anything to do.
 bool vb_perf_sink_turn(struct vb_perf_sink *sink);

@@ -191,9 +191,22 @@ static int connect_end(struct target *t, struct vb_control_msg *msg)
 {
     if (!has_sink(t))
         return vb_perf_fail(t->why, "the client connects without a plan");
-    if (vb_perf_sink_connect(&t->sink, msg, t->why) < 0)
+    if (vb_perf_end_meet(&t->sink.end, msg, t->why) < 0)
         return -1;
     return answer_ok(t, msg);
+}
+
+// Names in, the names of those they are connected to out.
+static int connect_some(struct target *t, struct vb_control_msg *msg)
+{
+    uint64_t first = vb_control_get(msg);
+    if (!has_sink(t) || msg->bad || first >= t->plan.qps)
+        return vb_perf_fail(t->why, "the client names queue pairs that it has not planned");
+    if (vb_perf_sink_connect(&t->sink, (uint32_t)first, msg, t->why) < 0)
+        return -1;
+    vb_control_begin(msg, VB_CONTROL_NAMES);
+    vb_perf_end_name(&t->sink.end, (uint32_t)first, msg);
+    return answer(t, msg);
 }
 
 uint64_t vb_perf_cpu_ns(void)
@@ -257,6 +270,7 @@ static int obey(struct target *t, struct vb_control_msg *msg)
     case VB_CONTROL_HELLO: return greet(t, msg);
     case VB_CONTROL_SETUP: return set_up(t, msg) < 0 ? -1 : answer(t, msg);
     case VB_CONTROL_CONNECT: return connect_end(t, msg);
+    case VB_CONTROL_NAMES: return connect_some(t, msg);
     case VB_CONTROL_MODE: return work(t, msg);
     case VB_CONTROL_COUNTS: return count(t, msg);
     case VB_CONTROL_CLOSE: close_row(t); return answer_ok(t, msg);

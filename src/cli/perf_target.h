@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 enum {
-    VB_PERF_VERSION = 2, // of the control channel's messages
+    VB_PERF_VERSION = 3, // of the control channel's messages
     VB_PERF_PORT_NAME = 8,
 };
 

@@ -21,13 +21,35 @@ static void close_ports(struct vb_port **ports, uint32_t count)
         ports[i]->ops->close(ports[i]);
 }
 
+enum {
+    SOCKET_BYTES_MAX = 1 << 30
+};
+
+// The sockets' buffers, if the environment asks for less than all that can be had: to see what a
+// system's defaults do.
+static int find_socket_bytes(const struct vb_nic_opts *o, uint32_t *bytes)
+{
+    const char *text = getenv("VERBENA_SOCKET_BYTES");
+    char *end = NULL;
+    unsigned long value = text && *text ? strtoul(text, &end, 10) : 0;
+
+    *bytes = (uint32_t)value;
+    if (!end || (*end == '\0' && *text >= '0' && *text <= '9' && value <= SOCKET_BYTES_MAX))
+        return 0;
+    if (o->error_text)
+        snprintf(o->error_text, VB_ERROR_TEXT,
+                 "VERBENA_SOCKET_BYTES: '%.40s' is not a number of bytes up to %d", text,
+                 SOCKET_BYTES_MAX);
+    return -EINVAL;
+}
+
 static int open_udp(const struct vb_nic_opts *o, const char *address, struct vb_port **ports,
                     uint32_t count)
 {
-    return vb_udp_open_group(&(struct vb_udp_opts){.address = address,
-                                                   .error_text = o->error_text,
-                                                   .ecn = vb_host_congestion_on(o)},
-                             ports, count);
+    struct vb_udp_opts udp = {
+        .address = address, .error_text = o->error_text, .ecn = vb_host_congestion_on(o)};
+    int err = find_socket_bytes(o, &udp.socket_bytes);
+    return err ? err : vb_udp_open_group(&udp, ports, count);
 }
 
 static int open_shm(const struct vb_nic_opts *o, const char *address, struct vb_port **ports,

@@ -424,16 +424,19 @@ int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit)
 // ---- queue pairs
 
 // Numbers are handed out round robin with a generation above the index, so that packets for a queue
-// pair that is gone do not find its successor. 0 and 1 are the management queue pairs'.
+// pair that is gone do not find its successor. 0 and 1 are the management queue pairs', so these
+// indices have no first generation.
 static uint32_t qpn_draw(struct vb_dev *dev, const struct vb_pu *pu)
 {
-    uint32_t i = dev->qp_hint;
-    while (dev->qps[i] || i < 2 || i % dev->pu_count != pu->index)
+    uint32_t i = dev->qp_hint, qpn;
+    while (dev->qps[i] || i % dev->pu_count != pu->index)
         i = (i + 1) % VB_DOORBELL_QPS;
     dev->qp_hint = (i + 1) % VB_DOORBELL_QPS;
-    // One less than there could be, so that none gets the number of all members of a group.
-    uint32_t generation = dev->qp_generation[i]++ % ((1u << (24 - 14)) - 1);
-    return generation << 14 | i;
+    // One generation less than there could be, so that none gets the number of a group's members.
+    do
+        qpn = (dev->qp_generation[i]++ % ((1u << (24 - 14)) - 1)) << 14 | i;
+    while (qpn < 2);
+    return qpn;
 }
 
 static_assert(VB_DOORBELL_QPS == 1 << 14, "14 bits of a number are the index");
@@ -447,7 +450,7 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     struct vb_srqc *srq = vb_dev_srq(dev, attr->srqn);
     if (!users || !send_cq || !recv_cq || (attr->srqn && !srq))
         return -ENOENT;
-    if (send_cq->pu->qp_count >= VB_DOORBELL_QPS / dev->pu_count - 2)
+    if (send_cq->pu->qp_count >= VB_DOORBELL_QPS / dev->pu_count)
         return -ENOMEM;
     int err = vb_timers_reserve(&send_cq->pu->timers, timers_after(dev));
     if (!err)

@@ -14,7 +14,11 @@
 enum {
     UNCOVERED_BYTE = 4,
     HEAP_FIRST = 256,
-    FRAME_MIN = VB_BTH_BYTES + VB_ICRC_BYTES
+    FRAME_MIN = VB_BTH_BYTES + VB_ICRC_BYTES,
+    // Of Linux' socket buffers: the descriptor, and beside the bytes the room before them, the
+    // other headers and the descriptor's second half, in a power of two.
+    SKB_BYTES = 256,
+    SKB_BESIDES = 64 + 42 + 320,
 };
 
 struct packet {
@@ -27,6 +31,7 @@ struct packet {
     bool corrupted;
     bool ecn, ce;
     bool funneled; // it is behind the funnel
+    bool buffered; // waits in the receiver's socket buffer
     uint32_t len;
     uint8_t bytes[VB_FRAME_MAX];
 };
@@ -57,6 +62,8 @@ struct host {
     struct packet *inbox, **inbox_end;
     uint32_t inbox_count;
     struct packet *lent; // handed out by the last receive
+    uint64_t rx_busy_until_ns;
+    uint64_t rx_charged; // bytes of the buffer in use
 };
 
 struct vb_simnet {
@@ -345,10 +352,42 @@ static bool accept_packet(struct vb_simnet *net, struct packet *p)
     return true;
 }
 
+uint32_t vb_simnet_charge(uint32_t len)
+{
+    uint32_t bytes = 512;
+    while (bytes < len + SKB_BESIDES)
+        bytes *= 2;
+    return SKB_BYTES + bytes;
+}
+
+// A buffer that is not over its limit takes one more, whatever its size, as the system's do.
+static void buffer(struct vb_simnet *net, struct host *to, struct packet *p)
+{
+    uint64_t start = to->rx_busy_until_ns > net->now_ns ? to->rx_busy_until_ns : net->now_ns;
+    uint64_t left_ns = start + (uint64_t)p->len * 1000 / to->opts.rx_bytes_per_us;
+
+    p->buffered = true;
+    if (to->rx_charged > to->opts.rx_buffer_bytes) {
+        net->stats.overflowed++;
+        packet_put(net, p);
+    } else if (!heap_push(net, (struct arrival){left_ns, net->order++, p})) {
+        packet_put(net, p);
+    } else {
+        to->rx_busy_until_ns = left_ns;
+        to->rx_charged += vb_simnet_charge(p->len);
+    }
+}
+
 static void deliver(struct vb_simnet *net, struct packet *p)
 {
     struct host *to = net->hosts[p->to];
 
+    if (to->opts.rx_bytes_per_us && !p->buffered) {
+        buffer(net, to, p);
+        return;
+    }
+    if (p->buffered)
+        to->rx_charged -= vb_simnet_charge(p->len);
     if (!accept_packet(net, p)) {
         packet_put(net, p);
         return;

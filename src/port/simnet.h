@@ -43,6 +43,9 @@ struct vb_simnet_host {
     uint32_t batch_max; // frames per receive, 1 to VB_PORT_RX_BATCH
     uint32_t stall_ppm; // how often a send takes only some of the frames
     bool ecn;           // what it sends may be marked instead of dropped
+    // The way in that all senders share: how fast frames leave the socket's buffer, 0: at once, and
+    // how much of the system's memory may wait in it. What comes past that is dropped.
+    uint32_t rx_bytes_per_us, rx_buffer_bytes;
 };
 
 struct vb_simnet_stats {
@@ -50,6 +53,7 @@ struct vb_simnet_stats {
     uint64_t lost, duplicated, reordered, corrupted, tail_dropped, cut, unroutable, injected;
     uint64_t marked;
     uint64_t funnel_bytes_max; // that waited at once before any host
+    uint64_t overflowed;       // found a receiver's buffer full
     uint64_t false_passes;     // corrupted frames that the 16 bits left after solving did not catch
 };
 
@@ -75,6 +79,9 @@ void vb_simnet_heal(struct vb_simnet *net);
 // -ENOENT: no host has the address `dst`; -EINVAL: too short or too long.
 int vb_simnet_inject(struct vb_simnet *net, const struct vb_ip *src, const struct vb_ip *dst,
                      uint16_t src_port, const uint8_t *frame, uint32_t len);
+
+// What the system charges a socket's buffer for a frame of `len` bytes that it has not merged.
+uint32_t vb_simnet_charge(uint32_t len);
 
 // Moves the clock and hands frames that are due to their hosts' inboxes.
 void vb_simnet_advance(struct vb_simnet *net, uint64_t now_ns);

@@ -16,10 +16,10 @@ enum {
     SOCKET_BYTES = 4 << 20
 };
 
-static void set_buffer(int fd, int forced, int allowed)
+static void set_buffer(int fd, uint32_t asked_bytes, int forced, int allowed)
 {
-    int bytes = SOCKET_BYTES;
-    if (setsockopt(fd, SOL_SOCKET, forced, &bytes, sizeof bytes) < 0)
+    int bytes = asked_bytes ? (int)asked_bytes : SOCKET_BYTES;
+    if (asked_bytes || setsockopt(fd, SOL_SOCKET, forced, &bytes, sizeof bytes) < 0)
         (void)setsockopt(fd, SOL_SOCKET, allowed, &bytes, sizeof bytes); // capped by the system
 }
 
@@ -72,14 +72,14 @@ static int set_up_ecn(const struct vb_udp_opts *opts, int fd, bool ipv6)
     return error;
 }
 
-static void tune(int fd)
+static void tune(const struct vb_udp_opts *opts, int fd)
 {
     // Merging is switched on when a stream comes. The first time costs the system most: now.
     int on = 1, off = 0;
     (void)setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof on);
     (void)setsockopt(fd, SOL_UDP, UDP_GRO, &off, sizeof off);
-    set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
-    set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+    set_buffer(fd, opts->socket_bytes, SO_RCVBUFFORCE, SO_RCVBUF);
+    set_buffer(fd, opts->socket_bytes, SO_SNDBUFFORCE, SO_SNDBUF);
 }
 
 static int make_socket(const struct vb_udp_opts *opts, int family)
@@ -108,7 +108,7 @@ static int open_socket(const struct vb_udp_opts *opts, const union udp_address *
     int error = at->any.sa_family == AF_INET6 ? set_up_v6(opts, s) : set_up_v4(opts, s);
     if (error == 0 && opts->ecn)
         error = set_up_ecn(opts, s, at->any.sa_family == AF_INET6);
-    tune(s);
+    tune(opts, s);
     if (joins)
         (void)share(s);
     if (error == 0 && bind(s, &at->any, vb_udp_address_bytes(at)) < 0)

@@ -7,7 +7,10 @@
 
 struct vb_udp_opts {
     const char *address; // IPv4 or IPv6 literal; link-local with its interface: fe80::1%eth0
-    char *error_text;    // VB_ERROR_TEXT bytes, or NULL
+    // Asked for, of each of the socket's buffers, as any user may; 0: much, if need be by
+    // privilege.
+    uint32_t socket_bytes;
+    char *error_text; // VB_ERROR_TEXT bytes, or NULL
     bool ecn; // sends as capable of ECN, and tells which frames came marked: both cost a little
 };
 

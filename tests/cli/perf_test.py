@@ -65,6 +65,23 @@ class Perf(unittest.TestCase):
                 self.assertEqual(row["qps"], 5)
                 self.assertGreaterEqual(row["verified"], 35)
 
+    def test_thousands_of_queue_pairs(self):
+        for op in ("read", "write", "send", "write_imm", "fadd"):
+            for port in ("udp", "shm"):
+                with self.subTest((op, port)):
+                    row, = self.rows(op, "--port", port, "--qps", "3000", "--depth", "2",
+                                     "--iters", "6000")
+                    self.assertEqual((row["qps"], row["active"]), (3000, 3000))
+                    self.assertGreaterEqual(row["rate_ops"], 6000)
+
+    def test_all_queue_pairs_and_few_active(self):
+        for port in ("udp", "shm"):
+            with self.subTest(port):
+                row, = self.rows("write", "--port", port, "--qps", "16384", "--active", "3",
+                                 "--iters", "9000")
+                self.assertEqual((row["qps"], row["active"]), (16384, 3))
+                self.assertGreaterEqual(row["verified"], 9)
+
     def test_atomics(self):
         for op in ("cas", "fadd"):
             for words in ((), ("--qps", "8"), ("--port", "shm"), ("--drop", "1%", "--qps", "3")):

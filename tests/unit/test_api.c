@@ -28,6 +28,25 @@ static int try_open(const char *address, char why[VB_ERROR_TEXT])
     return err;
 }
 
+static void test_socket_buffers_from_the_environment(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"x", "12k", "-1", " 1", "99999999999"};
+    char here[16], why[VB_ERROR_TEXT];
+    pair_address(0, here);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        setenv("VERBENA_SOCKET_BYTES", wrong[i], 1);
+        assert_int_equal(try_open(here, why), -EINVAL);
+        assert_non_null(strstr(why, "VERBENA_SOCKET_BYTES"));
+    }
+    setenv("VERBENA_SOCKET_BYTES", "212992", 1);
+    assert_int_equal(try_open(here, why), 0);
+    setenv("VERBENA_SOCKET_BYTES", "", 1);
+    assert_int_equal(try_open(here, why), 0);
+    unsetenv("VERBENA_SOCKET_BYTES");
+    assert_int_equal(try_open(here, why), 0);
+}
+
 static void test_opening(void **state)
 {
     (void)state;
@@ -440,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_closing_in_the_middle),
         cmocka_unit_test(test_many_queue_pairs),
         cmocka_unit_test(test_every_status_has_a_text),
+        cmocka_unit_test(test_socket_buffers_from_the_environment),
         cmocka_unit_test(test_threads_share_a_nic),
         cmocka_unit_test(test_coming_back_with_completions_left),
         cmocka_unit_test(test_peers_that_may_not_be),

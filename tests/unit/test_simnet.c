@@ -204,6 +204,45 @@ static void test_corruption_is_caught(void **state)
     pair_close(p);
 }
 
+static void test_what_a_frame_is_charged(void **state)
+{
+    (void)state;
+    assert_int_equal(vb_simnet_charge(1), 256 + 512);
+    assert_int_equal(vb_simnet_charge(96), 256 + 1024);
+    assert_int_equal(vb_simnet_charge(4096 + 32), 256 + 8192);
+}
+
+// All senders share the way in; what is taken from it makes room.
+static void test_a_receivers_buffer_overflows(void **state)
+{
+    (void)state;
+    struct pair *p = pair_open(&(struct vb_simnet_link){0}, false, false);
+    const struct vb_simnet_host host = {.ip = v4(3),
+                                        .src_port = 4791,
+                                        .merge_ppm = 1000000,
+                                        .batch_max = 100,
+                                        .rx_bytes_per_us = FRAME,
+                                        .rx_buffer_bytes = 4 * vb_simnet_charge(FRAME) - 1};
+    struct vb_rx_frame rx[VB_PORT_RX_BATCH];
+    struct vb_port *port;
+    assert_int_equal(vb_simnet_attach(p->net, &host, &port), 0);
+    vb_path_init(&p->path, &p->port[0]->local, &port->local, 50000);
+    pair_send(p, 10);
+    vb_simnet_advance(p->net, 0);
+    assert_int_equal(vb_simnet_stats(p->net)->overflowed, 6);
+    vb_simnet_advance(p->net, 999);
+    assert_int_equal(port->ops->receive(port, rx), 0);
+    vb_simnet_advance(p->net, 2000); // one a microsecond
+    assert_int_equal(port->ops->receive(port, rx), 2);
+    pair_send(p, 3);
+    vb_simnet_advance(p->net, 2001);
+    assert_int_equal(vb_simnet_stats(p->net)->overflowed, 7);
+    vb_simnet_advance(p->net, 6000);
+    assert_int_equal(port->ops->receive(port, rx), 4);
+    assert_true(vb_simnet_next(p->net) == UINT64_MAX);
+    pair_close(p);
+}
+
 static void test_bandwidth_delays_and_a_full_queue_drops(void **state)
 {
     (void)state;
@@ -325,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_a_cut_link_drops_until_it_ends),
         cmocka_unit_test(test_healing_ends_the_faults),
         cmocka_unit_test(test_injected_frames_pass_the_check),
+        cmocka_unit_test(test_a_receivers_buffer_overflows),
+        cmocka_unit_test(test_what_a_frame_is_charged),
         cmocka_unit_test(test_attaching_is_checked),
         cmocka_unit_test(test_the_same_seed_gives_the_same_frames),
     };

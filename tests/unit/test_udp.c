@@ -362,6 +362,28 @@ static void assert_refused(const char *address, int error, const char *words)
     assert_null(port);
 }
 
+static int receive_buffer(uint32_t socket_bytes)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct vb_udp_opts opts = {.address = udp_kit_address(AF_INET, 0, text),
+                               .socket_bytes = socket_bytes};
+    struct vb_port *port = NULL;
+    int bytes = 0;
+    socklen_t len = sizeof bytes;
+    assert_int_equal(vb_udp_open(&opts, &port), 0);
+    assert_int_equal(getsockopt(port->ops->sleep(port), SOL_SOCKET, SO_RCVBUF, &bytes, &len), 0);
+    port->ops->close(port);
+    return bytes;
+}
+
+// The system doubles what is asked for.
+static void test_buffers_as_asked_for(void **state)
+{
+    (void)state;
+    assert_int_equal(receive_buffer(50000), 100000);
+    assert_true(receive_buffer(0) > 100000);
+}
+
 static void test_errors_speak(void **state)
 {
     int family = udp_kit_family(state);
@@ -392,6 +414,7 @@ static const struct CMUnitTest v4_tests[] = {
     UDP_KIT_TEST(test_lone_frames_and_streams_take_turns, udp_kit_v4),
     UDP_KIT_TEST(test_refused_frames_are_skipped, udp_kit_v4),
     UDP_KIT_TEST(test_errors_speak, udp_kit_v4),
+    UDP_KIT_TEST(test_buffers_as_asked_for, udp_kit_v4),
 };
 
 static const struct CMUnitTest v6_tests[] = {
