@@ -332,7 +332,7 @@ static bool next_step(struct vb_pu *pu)
     if (rx_step(pu) || timer_step(pu))
         return true;
     answer_doorbells(pu);
-    return vb_congestion_step(pu) || run_step(pu);
+    return (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu);
 }
 
 struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
@@ -394,7 +394,7 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
         while (rx_step(pu) || timer_step(pu))
             steps++;
         answer_doorbells(pu);
-        while (vb_congestion_step(pu))
+        while (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu))
             steps++;
         steps += run_turns(pu);
     } while (steps != before && !pu->tx_full);
