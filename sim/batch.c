@@ -2,9 +2,7 @@
 // Seeds in parallel: each process takes every n-th seed and tells its results through a pipe.
 #include "sim/batch.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -32,8 +30,6 @@ struct record {
     };
 };
 
-static_assert(sizeof(struct record) <= PIPE_BUF, "a record goes through a pipe in one piece");
-
 struct job {
     pid_t pid;
     int fd;        // -1: ended
@@ -52,9 +48,20 @@ struct batch {
 
 // ---- in the child
 
+// Each child has a pipe of its own, so a record may go in pieces.
 static bool tell(int fd, const struct record *record)
 {
-    return write(fd, record, sizeof *record) == (ssize_t)sizeof *record;
+    size_t put = 0;
+
+    while (put < sizeof *record) {
+        ssize_t n = write(fd, (const char *)record + put, sizeof *record - put);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        put += (size_t)n;
+    }
+    return true;
 }
 
 static void work(const struct vb_batch_opts *o, uint32_t index, uint32_t jobs, int fd)

@@ -3,6 +3,7 @@
 #include "sim/connection.h"
 
 #include "sim/model.h"
+#include "sim/plan.h"
 #include "sim/script.h"
 #include "sim/trace.h"
 #include "sim/unreliable.h"
@@ -82,6 +83,27 @@ static void draw_link(struct vb_conn *conn, uint32_t mtu)
         conn->ep[0].link.max_rd_atomic = VB_RD_ATOMIC_MAX;
 }
 
+// Receives come from a shared queue, which one side's requests name if it is XRC.
+static void draw_sharing(struct vb_conn *conn, int side, struct vb_ep_opts *o, bool xrc)
+{
+    const struct vb_scenario *s = &conn->world->scen;
+
+    if (!xrc && (!s->shared_ppm || !chance(conn, s->shared_ppm)))
+        return;
+    o->recv_depth = 0;
+    o->recv_bytes = 512;
+    o->recv_room = s->shared_room;
+    if (!xrc) {
+        o->srq = 1 + (uint32_t)draw(conn, 0, 1);
+    } else if (side == 0) {
+        o->service = VB_SERVICE_XRC_SEND;
+    } else {
+        o->service = VB_SERVICE_XRC_RECV;
+        o->xrcd = (uint32_t)draw(conn, 1, VB_SIM_XRCDS);
+        o->send_depth = 1;
+    }
+}
+
 // Far from every number that packets of earlier connections may still carry.
 static void draw_psn(struct vb_ep *ep, bool first_life)
 {
@@ -108,6 +130,10 @@ int vb_conn_prepare(struct vb_conn *conn, struct vb_world *w, uint32_t index)
     }
     vb_scenario_mix(&w->scen, &w->prng, &conn->mix);
     draw_link(conn, mtu);
+    bool reliable = index < w->scen.conns - w->scen.unreliable;
+    bool xrc = reliable && w->scen.xrc_ppm && chance(conn, w->scen.xrc_ppm);
+    if (xrc)
+        vb_plan_limit_to_xrc(&conn->mix);
     for (int side = 0; side < 2; side++) {
         struct vb_ep *ep = &conn->ep[side];
         struct vb_ep_opts opts;
@@ -116,6 +142,7 @@ int vb_conn_prepare(struct vb_conn *conn, struct vb_world *w, uint32_t index)
         ep->node = &w->node[side ? b : a];
         ep->node->ep[ep->node->ep_count++] = ep;
         draw_endpoint(conn, &opts, mtu);
+        draw_sharing(conn, side, &opts, xrc);
         draw_psn(ep, true);
         vb_unreliable_shape(ep, &opts, mtu);
         int err = vb_ep_prepare(ep, &opts);
@@ -159,6 +186,7 @@ static struct vb_qpc_mods mods_for(const struct vb_ep *ep, enum vb_qp_state stat
 
 static void forget_posts(struct vb_ep *ep)
 {
+    vb_model_srq_lost(ep);
     ep->local.head = ep->local.tail = ep->recv.head = ep->recv.tail = 0;
     ep->muted = ep->saw_error = false;
 }
@@ -222,9 +250,14 @@ static void change_nothing(struct vb_ep *ep)
         vb_conn_modify(ep, ep->state);
 }
 
+void vb_conn_forget(struct vb_ep *ep)
+{
+    forget_posts(ep);
+    vb_model_modified(ep, &(struct vb_qpc_mods){.state = VB_QPS_RESET});
+}
+
 static void replace(struct vb_ep *ep)
 {
-    const struct vb_qpc_mods fresh = {.state = VB_QPS_RESET};
     uint32_t old = ep->qpn;
     int err = vb_ep_recreate(ep);
 
@@ -233,8 +266,7 @@ static void replace(struct vb_ep *ep)
     VB_MODEL_CHECK(ep, ep->qpn != old, "got its old number again");
     vb_digest_add(&ep->node->world->digest, ep->qpn);
     vb_cover(ep->node->world->cover, VB_COVER_BAD_DESTROYED);
-    forget_posts(ep);
-    vb_model_modified(ep, &fresh);
+    vb_conn_forget(ep);
 }
 
 // Back to RESET, now and then as another queue pair.
@@ -286,14 +318,31 @@ static void start_life(struct vb_conn *conn)
     schedule(conn, 5000);
 }
 
+void vb_conn_restart(struct vb_conn *conn)
+{
+    start_life(conn);
+    if (conn->world->phase != VB_PHASE_END)
+        return;
+    conn->state = VB_CONN_DRAIN;
+    conn->control_at_ns = UINT64_MAX;
+}
+
+void vb_conn_collect(struct vb_conn *conn)
+{
+    for (int side = 0; side < 2; side++) {
+        struct vb_ep *ep = &conn->ep[side];
+        bool target = vb_ep_is_xrc_target(ep);
+        vb_node_publish(ep->node, true);
+        for (uint32_t i = 0; i < ep->node->cq_count; i++)
+            if (target || i == ep->opts.cq[0] || i == ep->opts.cq[1])
+                vb_script_drain(ep->node, i);
+    }
+}
+
 void vb_conn_reset(struct vb_conn *conn)
 {
     vb_cover(conn->world->cover, VB_COVER_BAD_RESET);
-    for (int side = 0; side < 2; side++) {
-        struct vb_ep *ep = &conn->ep[side];
-        vb_script_drain(ep->node, ep->opts.cq[0]);
-        vb_script_drain(ep->node, ep->opts.cq[1]);
-    }
+    vb_conn_collect(conn);
     for (int side = 0; side < 2; side++)
         start_over(&conn->ep[side]);
     start_life(conn);

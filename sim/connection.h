@@ -16,6 +16,12 @@ void vb_conn_broken(struct vb_conn *conn);
 void vb_conn_fail(struct vb_ep *ep);
 // Both hosts reset their queue pairs, whatever is outstanding.
 void vb_conn_reset(struct vb_conn *conn);
+// Polls all that the two sides have completed.
+void vb_conn_collect(struct vb_conn *conn);
+// The queue pair is gone or in RESET: nothing of it is outstanding.
+void vb_conn_forget(struct vb_ep *ep);
+// Both sides are in RESET: they will be brought up again, if there is time.
+void vb_conn_restart(struct vb_conn *conn);
 // Changes the state as the connection's attributes say. Returns what the device says.
 int vb_conn_try_modify(struct vb_ep *ep, enum vb_qp_state state);
 // The same; the device must agree.

@@ -3,8 +3,10 @@
 #include "sim/coverage.h"
 
 #include "verbena/wqe.h"
+#include "wire/opcode.h"
 #include "wire/roce.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 struct row_text {
@@ -17,7 +19,7 @@ static const struct row_text texts[VB_COVER_COUNT] = {
 #undef ROW_TEXT
 };
 
-enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
+static enum vb_cover_row row_of_rc(uint8_t opcode)
 {
     if (opcode >= VB_UC_BASE && opcode <= VB_UC_BASE + VB_RC_WRITE_ONLY_IMM)
         return (enum vb_cover_row)(VB_COVER_OP_UC_SEND_FIRST + (opcode - VB_UC_BASE));
@@ -54,6 +56,22 @@ enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
     default: return VB_COVER_COUNT;
     }
 }
+
+// The rows of XRC have the order of RC's.
+enum vb_cover_row vb_cover_of_opcode(uint8_t opcode)
+{
+    if (vb_opcode_table[opcode].transport != VB_TP_XRC)
+        return row_of_rc(opcode);
+    enum vb_cover_row row = row_of_rc(opcode & 0x1f);
+    if (row == VB_COVER_OP_ATOMIC_ACK)
+        return VB_COVER_XRC_ATOMIC_ACK;
+    return row <= VB_COVER_OP_FETCH_ADD ? VB_COVER_XRC_SEND_FIRST + row - VB_COVER_OP_SEND_FIRST
+                                        : VB_COVER_COUNT;
+}
+
+static_assert(VB_COVER_XRC_FETCH_ADD - VB_COVER_XRC_SEND_FIRST ==
+                  VB_COVER_OP_FETCH_ADD - VB_COVER_OP_SEND_FIRST,
+              "the same order");
 
 enum vb_cover_row vb_cover_of_syndrome(uint8_t syndrome, bool receive)
 {

@@ -182,6 +182,55 @@
     X(EVENT_SQ_DRAINED, "event", "send queue drained")                       \
     X(EVENT_COMPLETION, "event", "completion")                               \
     X(EVENT_SOLICITED, "event", "solicited completion")                      \
+    X(XRC_SEND_FIRST, "xrc", "SEND First")                                   \
+    X(XRC_SEND_MIDDLE, "xrc", "SEND Middle")                                 \
+    X(XRC_SEND_LAST, "xrc", "SEND Last")                                     \
+    X(XRC_SEND_ONLY, "xrc", "SEND Only")                                     \
+    X(XRC_SEND_LAST_IMM, "xrc", "SEND Last with Immediate")                  \
+    X(XRC_SEND_ONLY_IMM, "xrc", "SEND Only with Immediate")                  \
+    X(XRC_SEND_LAST_INV, "xrc", "SEND Last with Invalidate")                 \
+    X(XRC_SEND_ONLY_INV, "xrc", "SEND Only with Invalidate")                 \
+    X(XRC_WRITE_FIRST, "xrc", "WRITE First")                                 \
+    X(XRC_WRITE_MIDDLE, "xrc", "WRITE Middle")                               \
+    X(XRC_WRITE_LAST, "xrc", "WRITE Last")                                   \
+    X(XRC_WRITE_ONLY, "xrc", "WRITE Only")                                   \
+    X(XRC_WRITE_LAST_IMM, "xrc", "WRITE Last with Immediate")                \
+    X(XRC_WRITE_ONLY_IMM, "xrc", "WRITE Only with Immediate")                \
+    X(XRC_READ_REQUEST, "xrc", "READ Request")                               \
+    X(XRC_READ_FIRST, "xrc", "READ Response First")                          \
+    X(XRC_READ_MIDDLE, "xrc", "READ Response Middle")                        \
+    X(XRC_READ_LAST, "xrc", "READ Response Last")                            \
+    X(XRC_READ_ONLY, "xrc", "READ Response Only")                            \
+    X(XRC_ACK, "xrc", "Acknowledge")                                         \
+    X(XRC_COMPARE_SWAP, "xrc", "CmpSwap")                                    \
+    X(XRC_FETCH_ADD, "xrc", "FetchAdd")                                      \
+    X(XRC_ATOMIC_ACK, "xrc", "ATOMIC Acknowledge")                           \
+    X(XRC_NO_SRQ, "xrc", "refused: no such queue")                           \
+    X(XRC_OTHER_DOMAIN, "xrc", "refused: queue of another domain")           \
+    X(XRC_PLAIN_SRQ, "xrc", "refused: queue not for XRC")                    \
+    X(XRC_OTHER_CQ, "xrc", "receive on the queue's own CQ")                  \
+    X(XRC_SRQ_IN_USE, "xrc", "queue gone while in use")                      \
+    X(XRC_ENTRY_DROPPED, "xrc", "queue gone with completions")               \
+    X(SRQ_TAKEN, "srq", "receive of a shared queue")                         \
+    X(SRQ_UNRELIABLE, "srq", "receive of a shared queue for UC or UD")       \
+    X(SRQ_RNR, "srq", "RNR NAK for an empty shared queue")                   \
+    X(SRQ_FLUSHED, "srq", "the one in use flushed")                          \
+    X(SRQ_LOST, "srq", "one in use lost by a reset")                         \
+    X(LIMIT_SRQ, "limit", "shared receive queue full")                       \
+    X(BAD_SRQ_REMADE, "misuse", "shared queue destroyed and made anew")      \
+    X(BAD_XRC_REMADE, "misuse", "the same of XRC")                           \
+    X(EVENT_FATAL, "event", "fatal")                                         \
+    X(EVENT_LAST_WQE, "event", "last receive")                               \
+    X(EVENT_CQ_ERR, "event", "completion queue overrun")                     \
+    X(EVENT_SRQ_LIMIT, "event", "shared receive queue limit")                \
+    X(CQ_HELD_COUNT, "cq", "event moderated by count")                       \
+    X(CQ_HELD_TIME, "cq", "event moderated by time")                         \
+    X(CQ_RESIZED, "cq", "another ring")                                      \
+    X(CQ_NOT_RESIZED, "cq", "ring too short for what waits")                 \
+    X(CQ_HELD_BACK, "cq", "completion held for its ACK")                     \
+    X(CQ_CROSSED, "cq", "written by another unit")                           \
+    X(UNIT_HANDED, "unit", "frame handed over")                              \
+    X(UNIT_SRQ_CROSSED, "unit", "shared queue of several units")             \
     X(FORGED_NOISE, "forged", "random bytes")                                \
     X(FORGED_QPN, "forged", "no such queue pair")                            \
     X(FORGED_SOURCE, "forged", "wrong source address")                       \

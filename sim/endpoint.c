@@ -9,19 +9,28 @@
 
 static enum vb_qp_type type_of(const struct vb_ep *ep)
 {
-    if (ep->opts.service == VB_SERVICE_UD)
-        return VB_QPT_UD;
-    return ep->opts.service == VB_SERVICE_UC ? VB_QPT_UC : VB_QPT_RC;
+    static const enum vb_qp_type types[] = {
+        [VB_SERVICE_RC] = VB_QPT_RC,
+        [VB_SERVICE_UC] = VB_QPT_UC,
+        [VB_SERVICE_UD] = VB_QPT_UD,
+        [VB_SERVICE_XRC_SEND] = VB_QPT_XRC_INI,
+        [VB_SERVICE_XRC_RECV] = VB_QPT_XRC_TGT,
+    };
+    return types[ep->opts.service];
 }
 
 static int create_qp(struct vb_ep *ep)
 {
     const struct vb_ep_opts *o = &ep->opts;
+    const struct vb_simcq *send_cq = &ep->node->cq[o->cq[0]];
+    struct vb_simcq *recv_cq = &ep->node->cq[o->cq[1]];
     struct vb_qpc_attr attr = {
         .pd = ep->pd,
         .type = type_of(ep),
-        .send_cqn = ep->node->cq[o->cq[0]].cqn,
-        .recv_cqn = ep->node->cq[o->cq[1]].cqn,
+        .srqn = ep->srq ? ep->srq->srqn : 0,
+        .xrcd = o->xrcd,
+        .send_cqn = send_cq->cqn,
+        .recv_cqn = recv_cq->cqn,
         .sq_ring = ep->drv.sq.ring,
         .sq_blocks = ep->drv.sq.blocks,
         .rq_ring = ep->drv.rq.ring,
@@ -33,7 +42,12 @@ static int create_qp(struct vb_ep *ep)
     };
     int err = vb_dev_qp_create(ep->node->dev, &attr, &ep->qpn);
     ep->drv.qpn = ep->qpn;
-    ep->drv.doorbells = vb_dev_doorbells(ep->node->dev);
+    ep->drv.doorbells = vb_pu_doorbells(vb_ep_unit(ep)->pu);
+    ep->drv.srq = ep->srq ? &ep->srq->drv : NULL;
+    recv_cq->crosses |= recv_cq->unit != send_cq->unit;
+    if (!err && (ep->qpn & (ep->node->world->scen.units - 1)) != send_cq->unit)
+        vb_world_violate(ep->node->world, "QP 0x%06x does not name its unit %u", ep->qpn,
+                         send_cq->unit);
     return err;
 }
 
@@ -66,26 +80,40 @@ int vb_ep_prepare(struct vb_ep *ep, const struct vb_ep_opts *opts)
     if (err)
         return err;
     ep->works_mask = ep->drv.sq.blocks - 1;
-    ep->intakes_mask = ep->drv.rq.entries - 1;
+    uint32_t intakes = ep->drv.rq.entries ? ep->drv.rq.entries : VB_SIM_SRQ_ENTRIES;
+    ep->intakes_mask = intakes - 1;
     ep->works = calloc(ep->drv.sq.blocks, sizeof *ep->works);
-    ep->intakes = calloc(ep->drv.rq.entries, sizeof *ep->intakes);
+    ep->intakes = calloc(intakes, sizeof *ep->intakes);
     return ep->works && ep->intakes ? 0 : -ENOMEM;
 }
 
 int vb_ep_create(struct vb_ep *ep)
 {
-    ep->pd = ep->node->pd[ep->opts.domain];
+    // A target of XRC works in the domains of the queues that requests name, not in its own.
+    bool target = vb_ep_is_xrc_target(ep);
+    ep->pd = ep->node->pd[target ? !ep->opts.domain : ep->opts.domain];
+    ep->srq = ep->opts.srq ? &ep->node->srq[ep->opts.srq - 1] : NULL;
     int err = create_qp(ep);
     return err ? err : create_memory(ep);
 }
 
-int vb_ep_recreate(struct vb_ep *ep)
+int vb_ep_remove(struct vb_ep *ep)
 {
     int err = vb_dev_qp_destroy(ep->node->dev, ep->qpn);
 
     vb_driver_qp_reset(&ep->drv);
-    if (!err)
-        err = vb_hostwin_replace(ep->node->dev, ep->window);
+    vb_node_wake(ep->node); // others may have waited for what it had in flight
+    return err ? err : vb_hostwin_replace(ep->node->dev, ep->window);
+}
+
+int vb_ep_renew(struct vb_ep *ep)
+{
+    return create_qp(ep);
+}
+
+int vb_ep_recreate(struct vb_ep *ep)
+{
+    int err = vb_ep_remove(ep);
     return err ? err : create_qp(ep);
 }
 

@@ -21,6 +21,7 @@ enum {
 
 struct vb_node;
 struct vb_conn;
+struct vb_simsrq;
 
 struct vb_work_atomic {
     uint64_t swap_add, compare, swap_mask, compare_mask;
@@ -49,7 +50,8 @@ struct vb_work {
     struct vb_sge sge[VB_MAX_SGE];
     uint64_t raddr;
     uint32_t rkey;
-    uint32_t imm; // …_INVAL: the key
+    uint32_t imm;  // …_INVAL: the key
+    uint32_t srqn; // XRC
     union {
         struct vb_work_atomic atomic;
         struct vb_hostwin_wish bind;
@@ -75,6 +77,7 @@ struct vb_intake {
     uint32_t room; // bytes
     struct vb_sge sge[VB_MAX_SGE];
     uint64_t slot_end;
+    struct vb_simsrq *srq; // where it came from; NULL: the queue pair's own queue
 };
 
 // The model's requester. Positions count work requests since the connection's start.
@@ -110,6 +113,7 @@ struct vb_read_seen {
     uint32_t len;
     uint64_t raddr;
     uint32_t rkey;
+    uint32_t pd;
 };
 
 // What answers a request that is answered by one packet.
@@ -151,12 +155,16 @@ enum vb_sim_message {
 struct vb_answering {
     uint32_t psn0;
     int64_t epsn;
+    int64_t acked; // one past the last packet that an answer acknowledged
     uint32_t msn;
+    uint32_t pd;           // that the message works in
+    struct vb_simsrq *srq; // XRC: that it names
+    bool last_told;        // ERR: that no shared receive is in use any more
     enum vb_sim_message message;
     uint32_t filled; // SEND: bytes so far
     uint64_t raddr;  // WRITE: next byte
     uint32_t rkey, left, whole;
-    uint64_t posted, taken, done, polled; // receives
+    uint64_t posted, taken, done, polled; // receives; shared ones are posted when they are taken
     uint8_t done_syndrome;                // of the receive whose completion is due
     bool done_due;
     uint8_t done_opcode; // enum vb_cqe_opcode
@@ -195,6 +203,8 @@ struct vb_slots {
 
 struct vb_ep_opts {
     enum vb_service service;
+    uint32_t srq;    // of the node, from 1 on; 0: it has receives of its own
+    uint32_t xrcd;   // XRC_RECV
     uint32_t domain; // of the node
     uint32_t cq[2];  // of the node: send, receive
     uint32_t send_depth, recv_depth, send_sge, recv_sge, inline_bytes;
@@ -229,6 +239,7 @@ struct vb_ep {
     bool saw_error;            // its host knows that the connection has failed
     uint64_t next_wr_id;
     struct vb_slots local, recv;
+    struct vb_simsrq *srq;    // NULL: none, or XRC
     struct vb_window *window; // of type 2, for its peer
     uint32_t keys_planned;    // changes of keys in the batch being drawn
     uint32_t works_mask, intakes_mask;
@@ -237,6 +248,22 @@ struct vb_ep {
     struct vb_asking ask;
     struct vb_answering answer;
 };
+
+static inline bool vb_ep_is_xrc_target(const struct vb_ep *ep)
+{
+    return ep->opts.service == VB_SERVICE_XRC_RECV;
+}
+
+static inline bool vb_ep_is_xrc(const struct vb_ep *ep)
+{
+    return ep->opts.service == VB_SERVICE_XRC_SEND || vb_ep_is_xrc_target(ep);
+}
+
+// Receives come from shared queues.
+static inline bool vb_ep_shares(const struct vb_ep *ep)
+{
+    return ep->opts.srq || vb_ep_is_xrc_target(ep);
+}
 
 static inline struct vb_work *vb_ep_work(struct vb_ep *ep, uint64_t position)
 {
@@ -290,8 +317,10 @@ static inline bool vb_work_writes(const struct vb_work *work)
 // Makes the driver's half, which tells how long its queues are; then the NIC's half and the memory.
 int vb_ep_prepare(struct vb_ep *ep, const struct vb_ep_opts *opts);
 int vb_ep_create(struct vb_ep *ep);
-// A new queue pair in the place of the old one, with another number.
+// A new queue pair in the place of the old one, with another number; also in two parts.
 int vb_ep_recreate(struct vb_ep *ep);
+int vb_ep_remove(struct vb_ep *ep);
+int vb_ep_renew(struct vb_ep *ep);
 void vb_ep_destroy(struct vb_ep *ep);
 
 // A signaled request is done and has no completion yet.

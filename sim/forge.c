@@ -88,6 +88,9 @@ static struct vb_packet plausible(struct vb_ep *to, bool request)
         .atomic_bytes = 8,
         .flush_type = VB_FETH_GLOBAL,
     };
+    uint8_t xrc = vb_opcode_for(VB_TP_XRC, pkt.opcode & 0x1f);
+    if (vb_ep_is_xrc(to) && vb_opcode_table[xrc].facts)
+        pkt.opcode = xrc; // which names no shared receive queue
     uint32_t facts = vb_opcode_table[pkt.opcode].facts;
 
     if (facts & VB_OP_PAYLOAD)
@@ -128,7 +131,10 @@ static void wrong_transport(struct vb_ep *to)
     static const enum vb_transport other[] = {VB_TP_UC, VB_TP_XRC, VB_TP_UD, VB_TP_CNP};
     struct vb_world *w = to->node->world;
     struct vb_packet pkt = plausible(to, draw(w, 0, 1));
-    uint8_t opcode = vb_opcode_for(other[draw(w, 0, 3)], pkt.opcode & 0x1f);
+    enum vb_transport transport = other[draw(w, 0, 3)];
+    if (transport == VB_TP_XRC && vb_ep_is_xrc(to))
+        transport = VB_TP_RC;
+    uint8_t opcode = vb_opcode_for(transport, pkt.opcode & 0x1f);
 
     pkt.opcode = vb_opcode_table[opcode].facts ? opcode : VB_CNP;
     if (!(vb_opcode_table[pkt.opcode].facts & VB_OP_PAYLOAD))
@@ -144,7 +150,7 @@ static void far_request(struct vb_ep *to, bool past)
     struct vb_packet pkt = plausible(to, true);
     uint32_t distance = draw(w, FAR_MIN, FAR_MAX);
 
-    if (pkt.opcode == VB_RC_READ_REQUEST) {
+    if (vb_opcode_table[pkt.opcode].facts & VB_OP_READ) {
         pkt.rkey = 0;
         pkt.dma_len = draw(w, 1, 1u << draw(w, 0, 31));
     }
@@ -171,7 +177,7 @@ static void wrong_credits(struct vb_ep *to)
     struct vb_packet pkt = plausible(to, false);
     uint32_t near = to->ask.ssn - draw(w, 0, 64);
 
-    pkt.opcode = VB_RC_ACK;
+    pkt.opcode = vb_opcode_for(vb_ep_is_xrc(to) ? VB_TP_XRC : VB_TP_RC, VB_RC_ACK);
     pkt.payload_len = pkt.dma_len = 0;
     pkt.psn = vb_psn_add(pkt.psn, VB_PSN_MASK);
     pkt.syndrome = vb_aeth_syndrome(VB_AETH_ACK, draw(w, 0, 31));

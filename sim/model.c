@@ -87,18 +87,13 @@ static void count_verdict(struct vb_node *node, const struct vb_step *step)
     node->tally.frames_in++;
     node->tally.verdict[step->verdict]++;
     vb_cover(w->cover, (enum vb_cover_row)(VB_COVER_RX_APPLIED + step->verdict));
-    if (step->verdict == VB_RX_APPLIED) {
+    // An invalidation over XRC finds nothing to invalidate.
+    bool xrc = vb_opcode_table[step->opcode].transport == VB_TP_XRC;
+    if (step->verdict == VB_RX_APPLIED || (xrc && step->verdict == VB_RX_REFUSED)) {
         enum vb_cover_row row = vb_cover_of_opcode(step->opcode);
         if (row != VB_COVER_COUNT)
             vb_cover(w->cover, row);
     }
-}
-
-static enum vb_transport transport_of(const struct vb_ep *ep)
-{
-    if (ep->opts.service == VB_SERVICE_UD)
-        return VB_TP_UD;
-    return ep->opts.service == VB_SERVICE_UC ? VB_TP_UC : VB_TP_RC;
 }
 
 // Only its peer reaches a connected queue pair, and only in a state that listens.
@@ -122,7 +117,7 @@ static void hear(struct vb_ep *ep, const struct vb_packet *pkt)
 
 static void frame_in(struct vb_node *node, const struct vb_step *step)
 {
-    const struct vb_rx_frame *frame = &node->rx[node->rx_next++];
+    const struct vb_rx_frame *frame = vb_model_next_frame(node->at);
     struct vb_forecast f = {.verdict = VB_RX_STRANGER};
     struct vb_packet pkt = {0};
 
@@ -131,8 +126,10 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
         bool request = pkt.facts & VB_OP_REQUEST;
-        if (ep && pkt.transport == transport_of(ep) && is_heard(ep, frame, request)) {
+        if (ep && !vb_model_hands_over(ep, frame) && vb_model_is_served(ep, &pkt) &&
+            is_heard(ep, frame, request)) {
             hear(ep, &pkt);
+            vb_model_as_rc(ep, &pkt);
             if (vb_ep_is_unreliable(ep))
                 vb_model_unreliable_in(ep, frame, &pkt, &f);
             else if (request)
@@ -179,7 +176,7 @@ static uint64_t digest_with_path(const struct vb_tx_frame *frame, uint64_t diges
 
 static void frame_out(struct vb_ep *ep, const struct vb_step *step)
 {
-    const struct vb_txq *q = vb_pu_txq(ep->node->pu);
+    const struct vb_txq *q = vb_pu_txq(ep->node->at->pu);
     const struct vb_tx_frame *frame = &q->frame[q->count - 1];
     uint8_t bytes[VB_FRAME_MAX];
     vb_tx_copy(q, frame, bytes);
@@ -192,11 +189,15 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
         return;
     }
     ep->node->tally.frames_out++;
-    ep->node->tx_digest[q->count - 1] = digest_with_path(frame, digest);
+    ep->node->at->tx_digest[q->count - 1] = digest_with_path(frame, digest);
     vb_digest_add(&ep->node->world->digest, digest);
     vb_trace_frame(ep->node, step, &pkt, "out");
     VB_MODEL_CHECK(ep, pkt.psn == step->psn && pkt.opcode == step->opcode,
                    "the step's record does not describe the frame");
+    VB_MODEL_CHECK(ep, vb_ep_unit(ep) == ep->node->at, "was served by unit %u",
+                   ep->node->at->index);
+    VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
+    vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
         vb_model_unreliable_out(ep, step, &pkt, bytes, frame->len);
     else if (pkt.facts & VB_OP_REQUEST)
@@ -249,7 +250,8 @@ static void check_state(struct vb_ep *ep)
 
 void vb_model_observe(void *ctx, const struct vb_step *step)
 {
-    struct vb_node *node = ctx;
+    struct vb_unit *unit = ctx;
+    struct vb_node *node = unit->node;
 
     if (node->world->violated)
         return;
@@ -266,6 +268,8 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
         frame_in(node, step);
     else if (ep)
         step_of_qp(ep, step);
+    else if (step->kind == VB_STEP_TIMER && step->cqn)
+        vb_model_cq_timer(node, step);
     else
         vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
     if (ep)
@@ -279,7 +283,9 @@ void vb_model_idle(struct vb_node *node)
     for (uint32_t i = 0; i < node->ep_count; i++) {
         vb_model_ask_idle(node->ep[i]);
         vb_model_answer_idle(node->ep[i]);
+        vb_model_srq_idle(node->ep[i]);
     }
+    vb_model_cq_idle(node);
 }
 
 // ---- states
@@ -290,7 +296,7 @@ void vb_model_failed(struct vb_ep *ep)
     ep->state = VB_QPS_ERR;
     ep->ask.rnr_wait = ep->ask.armed = false;
     ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
-    ep->answer.nak_may_stand = false;
+    ep->answer.nak_may_stand = ep->answer.last_told = false;
     ep->answer.unanswered_count = 0;
     for (int i = 0; i < VB_SIM_RESULTS; i++)
         ep->answer.single[i].owed_again = false;
@@ -327,19 +333,24 @@ void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 
 // ---- at the end
 
-void vb_model_sending(struct vb_node *node)
+static void check_frames(struct vb_unit *unit)
 {
-    const struct vb_txq *q = vb_pu_txq(node->pu);
-
+    const struct vb_txq *q = vb_pu_txq(unit->pu);
     uint8_t bytes[VB_FRAME_MAX];
 
     for (uint32_t i = q->taken; i < q->count; i++) {
         vb_tx_copy(q, &q->frame[i], bytes);
         uint64_t digest = vb_digest_bytes(bytes, q->frame[i].len);
-        if (digest_with_path(&q->frame[i], digest) != node->tx_digest[i])
-            vb_world_violate(node->world, "NIC %u: a frame changed after it was written",
-                             node->index);
+        if (digest_with_path(&q->frame[i], digest) != unit->tx_digest[i])
+            vb_world_violate(unit->node->world, "NIC %u: a frame changed after it was written",
+                             unit->node->index);
     }
+}
+
+void vb_model_sending(struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        check_frames(&node->unit[i]);
 }
 
 static void check_counter(struct vb_node *node, const char *name, uint64_t counted, uint64_t seen)
@@ -349,9 +360,23 @@ static void check_counter(struct vb_node *node, const char *name, uint64_t count
                          (unsigned long long)counted, name, (unsigned long long)seen);
 }
 
+// Of all units.
+static struct vb_counters count_all(const struct vb_node *node)
+{
+    struct vb_counters sum = {0};
+
+    for (uint32_t i = 0; i < node->world->scen.units; i++) {
+        const struct vb_counters *c = vb_pu_counters(node->unit[i].pu);
+#define ADD_COUNTER(name) sum.name += c->name;
+        VB_COUNTERS(ADD_COUNTER)
+#undef ADD_COUNTER
+    }
+    return sum;
+}
+
 static void check_counters(struct vb_node *node)
 {
-    const struct vb_counters *c = vb_pu_counters(node->pu);
+    const struct vb_counters sum = count_all(node), *c = &sum;
     const struct vb_tally *t = &node->tally;
 
     check_counter(node, "sent_pkts", c->sent_pkts, t->frames_out);
@@ -368,7 +393,9 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "local_ack_timeout_err", c->local_ack_timeout_err, t->timeouts);
     check_counter(node, "rx_atomic_requests", c->rx_atomic_requests, t->atomics);
     check_counter(node, "rx_flush_requests", c->rx_flush_requests, t->flushes);
-    check_counter(node, "cq_overrun", c->cq_overrun, 0);
+    check_counter(node, "cq_overrun", c->cq_overrun, t->overruns);
+    check_counter(node, "rx_handed_over", c->rx_handed_over, t->handed_over);
+    check_counter(node, "rx_no_mailbox", c->rx_no_mailbox, t->no_mailbox);
     check_counter(node, "lost_events", c->lost_events, 0);
 }
 

@@ -16,10 +16,13 @@ struct vb_forecast {
     uint8_t value[8];     // room for bytes that no packet holds
 };
 
-// The observer of a node's processing unit.
-void vb_model_observe(void *node, const struct vb_step *step);
+// The observer of a processing unit.
+void vb_model_observe(void *unit, const struct vb_step *step);
 // The processing unit found nothing to do.
 void vb_model_idle(struct vb_node *node);
+
+// The host may see completions that were held back, perhaps before the port has their answers.
+void vb_model_published(struct vb_node *node, bool early);
 
 // The port is about to take frames: they must be as they were written.
 void vb_model_sending(struct vb_node *node);
@@ -62,6 +65,13 @@ void vb_model_check_events(struct vb_node *node);
 // The host has asked for an event, and a completion was written.
 void vb_model_armed(struct vb_node *node, struct vb_simcq *cq, bool solicited_only);
 void vb_model_completed(struct vb_node *node, struct vb_simcq *cq, bool solicited);
+// Events are moderated from now on; the wait for more has ended; nothing happens until a deadline.
+void vb_model_moderated(struct vb_node *node, struct vb_simcq *cq, uint32_t count,
+                        uint64_t period_ns);
+void vb_model_cq_timer(struct vb_node *node, const struct vb_step *step);
+void vb_model_cq_idle(struct vb_node *node);
+// An event that is not a queue pair's.
+void vb_model_expect(struct vb_node *node, enum vb_event_kind kind, uint32_t number);
 
 // requester
 static inline uint32_t vb_model_ask_psn(const struct vb_asking *a, int64_t packet)
@@ -81,8 +91,8 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
 void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
 void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step);
 void vb_model_ask_idle(struct vb_ep *ep);
-// What all queue pairs of the NIC have in flight to this one's peer. The window they share never
-// gets smaller than the least.
+// What all queue pairs of the same unit have in flight to this one's peer. The window they share
+// never gets smaller than the least.
 enum {
     VB_MODEL_WINDOW_MIN = 8 * 1024
 };
@@ -112,9 +122,13 @@ void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods);
 // The next packet in sequence; also whether a peer may use a key for something.
 enum vb_rx_verdict vb_model_execute(struct vb_ep *ep, const struct vb_packet *pkt,
                                     struct vb_forecast *f);
+// In the domain of the message, or another.
+bool vb_model_may_access_in(struct vb_ep *ep, uint32_t pd, uint32_t rkey, uint64_t addr,
+                            uint32_t len, uint32_t need, uint32_t *offset);
 bool vb_model_may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len,
                          uint32_t need, uint32_t *offset);
-void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first);
+void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first,
+                            uint32_t pd);
 // The former value that an atomic found. False: none was executed as this packet.
 bool vb_model_answer_result(struct vb_ep *ep, int64_t packet, uint64_t *old);
 void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
@@ -143,11 +157,37 @@ bool vb_model_ud_is_addressed(const struct vb_ep *ep, const struct vb_work *work
                               const struct vb_packet *pkt);
 // A datagram of this request can reach its destination's family of addresses.
 bool vb_model_ud_has_path(const struct vb_ep *ep, const struct vb_work *work);
-// A receive that a message waits for: the one in use, or the next. NULL: none is posted.
-const struct vb_intake *vb_model_take_receive(struct vb_ep *ep);
+// The receive that a message uses: the one in use already, or the next. NULL: none is posted.
+const struct vb_intake *vb_model_use_receive(struct vb_ep *ep);
 // The receive in use ends with its message, or fails and with it the queue pair.
 void vb_model_receive_ends(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes);
 enum vb_rx_verdict vb_model_receive_fails(struct vb_ep *ep, uint8_t syndrome);
+
+// shared receive queues and XRC
+// Takes the next receive, of the queue that the message uses. False: it is empty.
+bool vb_model_take_receive(struct vb_ep *ep);
+struct vb_user vb_model_receiver(const struct vb_ep *ep, const struct vb_intake *in);
+// XRC: the message names a queue of the right domain; the following packets use it.
+bool vb_model_names_srq(struct vb_ep *ep, const struct vb_packet *pkt);
+struct vb_simsrq *vb_model_find_srq(struct vb_ep *ep, uint32_t srqn);
+// The queue pair goes; what it had in use is not given back.
+void vb_model_srq_lost(struct vb_ep *ep);
+// The queue for XRC is destroyed.
+void vb_model_srq_gone(struct vb_simsrq *srq);
+bool vb_model_is_last(struct vb_node *node, uint32_t qpn);
+void vb_model_srq_idle(struct vb_ep *ep);
+// Whether a packet is of the service that the queue pair has, and of the right role of XRC.
+bool vb_model_is_served(const struct vb_ep *ep, const struct vb_packet *pkt);
+// Packets of XRC are judged as RC's, but for what they say more.
+void vb_model_as_rc(const struct vb_ep *ep, struct vb_packet *pkt);
+
+// units
+struct vb_mail *vb_model_mail_create(void);
+const struct vb_rx_frame *vb_model_next_frame(struct vb_unit *unit);
+// True: the frame is another unit's, which must have got it.
+bool vb_model_hands_over(struct vb_ep *ep, const struct vb_rx_frame *frame);
+// The units that the step says to have handed frames to.
+void vb_model_handed(struct vb_unit *unit, uint32_t handed);
 
 // completions
 void vb_model_complete(struct vb_ep *ep, const struct vb_step *step);

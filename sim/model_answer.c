@@ -29,7 +29,8 @@ void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 
     // Receives may have been posted before the connection was made.
     a->psn0 = mods->rq_psn;
-    a->epsn = 0;
+    a->epsn = a->acked = 0;
+    a->pd = ep->pd;
     for (int i = 0; i < VB_SIM_UNANSWERED; i++)
         a->open[i] = INT64_MIN;
 }
@@ -41,7 +42,8 @@ void vb_model_posted_recv(struct vb_ep *ep)
 
 // ---- what was asked
 
-void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first)
+void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first,
+                            uint32_t pd)
 {
     struct vb_answering *a = &ep->answer;
 
@@ -50,7 +52,8 @@ void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64
                               .packets = vb_model_packets(ep, pkt->dma_len),
                               .len = pkt->dma_len,
                               .raddr = pkt->raddr,
-                              .rkey = pkt->rkey};
+                              .rkey = pkt->rkey,
+                              .pd = pd};
 }
 
 // Among the last `kept` results.
@@ -149,9 +152,12 @@ static void on_duplicate(struct vb_ep *ep, const struct vb_packet *pkt, int64_t 
         const struct vb_read_seen *s = find_read(a, packet);
         if (pkt->dma_len > VB_MESSAGE_MAX || packet + packets > a->epsn)
             return; // claims packets that were never asked for
+        const struct vb_simsrq *srq = vb_model_find_srq(ep, pkt->xrc_srqn);
+        if (vb_ep_is_xrc(ep) && !srq)
+            return; // its queue is gone
         bool part = s && s->first != packet;
         vb_cover(cover_of(ep), part ? VB_COVER_DUP_READ_PART : VB_COVER_DUP_READ_FULL);
-        vb_model_remember_read(ep, pkt, packet);
+        vb_model_remember_read(ep, pkt, packet, srq ? ep->node->pd[srq->domain] : ep->pd);
         supersede(a, packet, packet + packets);
         count_duplicate(a);
         return;
@@ -192,7 +198,7 @@ void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb
 // What a response with this packet's number holds. False: it answers no READ that was seen.
 struct response {
     uint64_t raddr;
-    uint32_t rkey, len, left;
+    uint32_t rkey, pd, len, left;
 };
 
 static bool foresee_response(const struct vb_ep *ep, int64_t packet, struct response *r)
@@ -204,6 +210,7 @@ static bool foresee_response(const struct vb_ep *ep, int64_t packet, struct resp
     uint32_t at = (uint32_t)(packet - read->first) * ep->link.mtu, left = read->len - at;
     *r = (struct response){.raddr = read->raddr + at,
                            .rkey = read->rkey,
+                           .pd = read->pd,
                            .len = left < ep->link.mtu ? left : ep->link.mtu,
                            .left = left};
     return true;
@@ -215,7 +222,7 @@ static bool memory_is_gone(struct vb_ep *ep, int64_t packet)
     uint32_t offset;
 
     return foresee_response(ep, packet, &r) &&
-           !vb_model_may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset);
+           !vb_model_may_access_in(ep, r.pd, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset);
 }
 
 static void unanswered_remove(struct vb_answering *a, uint32_t i)
@@ -332,8 +339,9 @@ static void response_out(struct vb_ep *ep, const struct vb_step *step, const str
     VB_MODEL_CHECK(ep, last == (r.len == r.left), "READ response %u: wrong end", pkt->psn);
     VB_MODEL_CHECK(ep, first ? begins(a, packet, last) : continues(a, packet, last),
                    "READ response %u: wrong start", pkt->psn);
-    VB_MODEL_CHECK(ep, vb_model_may_access(ep, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset),
-                   "READ response %u from memory that forbids it", pkt->psn);
+    VB_MODEL_CHECK(
+        ep, vb_model_may_access_in(ep, r.pd, r.rkey, r.raddr, r.len, VB_REMOTE_READ, &offset),
+        "READ response %u from memory that forbids it", pkt->psn);
     vb_spans_add(&f.reads, offset, r.len);
     vb_model_judge_touches(ep, step, &f);
     judge_order(ep, packet);
@@ -429,6 +437,15 @@ static void ack_out(struct vb_ep *ep, const struct vb_packet *pkt)
         a->ack_due = false;
 }
 
+// All before a NAK's packet was executed, and the others' packet, too.
+static void note_acked(struct vb_answering *a, const struct vb_packet *pkt)
+{
+    bool nak = (pkt->facts & VB_OP_ACK) && vb_aeth_kind_of(pkt->syndrome) != VB_AETH_ACK;
+    int64_t end = packet_of(a, pkt->psn) + !nak;
+
+    a->acked = end > a->acked ? end : a->acked;
+}
+
 void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
 {
     static const struct vb_forecast nothing;
@@ -437,6 +454,7 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
     struct vb_single *single =
         find_single(&ep->answer, packet_of(&ep->answer, pkt->psn), VB_SIM_RESULTS);
 
+    note_acked(&ep->answer, pkt);
     VB_MODEL_CHECK(ep, open, "answered in state %s", vb_qp_state_name(ep->state));
     if (pkt->facts & VB_OP_AETH)
         VB_MODEL_CHECK(ep, pkt->msn == ep->answer.msn, "sent message number %u, expected %u",

@@ -432,15 +432,20 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
     a->went_back = false;
 }
 
-static uint64_t deadline_of(const struct vb_ep *ep, bool held)
+// Held by credits it has their timer; while it also waits for the peer's window it has either.
+static uint64_t deadline_of(const struct vb_ep *ep, bool held, bool waits)
 {
     const struct vb_asking *a = &ep->ask;
+    uint64_t ask_ns = ep->node->world->now_ns + vb_model_credit_wait_ns(ep);
+    uint64_t retry_ns = UINT64_MAX;
 
     if (a->rnr_wait)
         return a->rnr_until_ns;
-    if (held)
-        return ep->node->world->now_ns + vb_model_credit_wait_ns(ep);
-    return a->armed && !a->went_back ? a->resent_ns + (4096ull << ep->link.timeout) : UINT64_MAX;
+    if (a->armed && !a->went_back)
+        retry_ns = a->resent_ns + (4096ull << ep->link.timeout);
+    if (!held)
+        return retry_ns;
+    return waits && retry_ns > ask_ns ? retry_ns : ask_ns;
 }
 
 void vb_model_ask_idle(struct vb_ep *ep)
@@ -466,7 +471,7 @@ void vb_model_ask_idle(struct vb_ep *ep)
                    "is idle and drained, and has not said so");
     VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || held || a->armed || waits,
                    "is idle in flight without a timer");
-    VB_MODEL_CHECK(ep, vb_pu_deadline(ep->node->pu) <= deadline_of(ep, held && !waits),
+    VB_MODEL_CHECK(ep, vb_pu_deadline(vb_ep_unit(ep)->pu) <= deadline_of(ep, held, waits),
                    "is idle, and its timer will fire too late or never");
     if (a->begun < a->fetched && in_flight && (vb_ep_work(ep, a->begun)->flags & VB_WR_FENCE) &&
         has_open_await(ep))

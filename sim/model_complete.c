@@ -34,25 +34,68 @@ static const enum vb_wc_opcode wc_opcode[] = {
 
 // ---- written by the NIC
 
-static void push_due(struct vb_ep *ep, const struct vb_step *step, const struct vb_due *due,
-                     bool solicited)
+// No room: the entry is lost, the queue is broken, and who wrote it fails.
+static void overrun(struct vb_ep *ep, struct vb_simcq *cq)
+{
+    struct vb_node *node = ep->node;
+
+    VB_MODEL_CHECK(ep, node->world->scen.tight, "overflowed CQ %u", cq->cqn);
+    node->tally.overruns++;
+    if (!cq->broken)
+        vb_model_expect(node, VB_EVENT_CQ_ERR, cq->cqn);
+    cq->broken = true;
+    if (ep->state == VB_QPS_ERR)
+        return;
+    vb_model_expect_event(ep, VB_EVENT_QP_FATAL);
+    vb_model_failed(ep);
+    ep->ask.may_flush = true;
+}
+
+static void push_due(struct vb_ep *ep, const struct vb_step *step, struct vb_simcq *cq,
+                     const struct vb_due *due, bool solicited)
 {
     struct vb_node *node = ep->node;
     struct vb_world *w = node->world;
-    struct vb_simcq *cq = &node->cq[ep->opts.cq[due->receive]];
     enum vb_cover_row row = vb_cover_of_syndrome(due->syndrome, due->receive);
+    uint64_t at = w->now_ns + vb_prng_below(&w->prng, w->scen.think_ns);
 
     VB_MODEL_CHECK(ep, cq->cqn == step->cqn, "completed on CQ %u, expected %u", step->cqn, cq->cqn);
-    VB_MODEL_CHECK(ep, cq->due_tail - cq->due_head < cq->drv.entries, "overflowed CQ %u", cq->cqn);
-    cq->due[cq->due_tail++ & (cq->drv.entries - 1)] = *due;
-    if ((++cq->written & 0xffffff) == 0)
-        vb_cover(w->cover, VB_COVER_WRAP_CQ);
-    if (row != VB_COVER_COUNT)
-        vb_cover(w->cover, row);
-    vb_model_completed(node, cq, solicited || due->syndrome != VB_SYN_OK);
-    uint64_t at = w->now_ns + vb_prng_below(&w->prng, w->scen.think_ns);
     if (at < node->act_at_ns)
         node->act_at_ns = at;
+    if (cq->broken || cq->written - cq->drv.ci >= cq->drv.entries) {
+        overrun(ep, cq);
+        return;
+    }
+    cq->due[cq->due_tail++ & cq->due_mask] = *due;
+    if ((++cq->written & 0xffffff) == 0)
+        vb_cover(w->cover, VB_COVER_WRAP_CQ);
+    if (!node->holds || cq->crosses)
+        cq->visible = cq->written;
+    if (row != VB_COVER_COUNT)
+        vb_cover(w->cover, row);
+    if (node->at->index != cq->unit)
+        vb_cover(w->cover, VB_COVER_CQ_CROSSED);
+    vb_model_completed(node, cq, solicited || due->syndrome != VB_SYN_OK);
+}
+
+// An entry that was held back is seen when the port has the answer that goes with it, so that a
+// host that sees it and goes leaves no peer waiting.
+void vb_model_published(struct vb_node *node, bool early)
+{
+    for (uint32_t i = 0; i < node->cq_count; i++) {
+        struct vb_simcq *cq = &node->cq[i];
+        for (; cq->visible < cq->written; cq->visible++) {
+            const struct vb_due *due = &cq->due[(cq->visible - cq->start) & cq->due_mask];
+            bool open = due->ep->state == VB_QPS_RTS || due->ep->state == VB_QPS_RTR ||
+                        due->ep->state == VB_QPS_SQD;
+            if (early || !due->receive || due->syndrome != VB_SYN_OK || !open ||
+                vb_ep_is_unreliable(due->ep)) // which acknowledges nothing
+                continue;
+            VB_MODEL_CHECK(due->ep, due->packet < due->ep->answer.acked,
+                           "a receive can be seen before the port has its acknowledgement");
+            vb_cover(node->world->cover, VB_COVER_CQ_HELD_BACK);
+        }
+    }
 }
 
 // The requests before the one that completes must be done and unsignaled.
@@ -109,7 +152,7 @@ static void complete_send(struct vb_ep *ep, const struct vb_step *step)
         a->flushing = true;
     }
     a->retired = i + 1;
-    push_due(ep, step,
+    push_due(ep, step, &ep->node->cq[ep->opts.cq[0]],
              &(struct vb_due){.ep = ep,
                               .syndrome = step->detail,
                               .wr_id = work->wr_id,
@@ -124,6 +167,14 @@ static uint32_t receive_flags(uint8_t opcode)
     if (opcode == VB_CQE_RESP_SEND_IMM || opcode == VB_CQE_RESP_WR_IMM)
         return VB_WC_WITH_IMM;
     return opcode == VB_CQE_RESP_SEND_INV ? VB_WC_WITH_INVAL : 0;
+}
+
+static void cover_shared(struct vb_ep *ep, const struct vb_intake *in, uint8_t syndrome)
+{
+    if (in->srq && in->srq->xrcd)
+        vb_cover(ep->node->world->cover, VB_COVER_XRC_OTHER_CQ);
+    if (in->srq && syndrome == VB_SYN_FLUSH)
+        vb_cover(ep->node->world->cover, VB_COVER_SRQ_FLUSHED);
 }
 
 static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
@@ -148,7 +199,10 @@ static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
     if (ep->node->world->violated)
         return;
     a->done_due = false;
-    push_due(ep, step,
+    // A queue for XRC has a completion queue of its own.
+    uint32_t cq = in->srq && in->srq->xrcd ? in->srq->cq : ep->opts.cq[1];
+    cover_shared(ep, in, step->detail);
+    push_due(ep, step, &ep->node->cq[cq],
              &(struct vb_due){.ep = ep,
                               .receive = true,
                               .syndrome = step->detail,
@@ -160,7 +214,9 @@ static void complete_recv(struct vb_ep *ep, const struct vb_step *step)
                                        (ep->opts.service == VB_SERVICE_UD ? VB_WC_WITH_GRH : 0u),
                               .imm = a->done_imm,
                               .src_qpn = a->done_src_qpn,
-                              .position = a->done},
+                              .position = a->done,
+                              .packet = a->epsn - 1,
+                              .srq = in->srq},
              ok && a->done_solicited);
     a->done++;
     if (a->closing && vb_ep_is_unreliable(ep)) {
@@ -216,7 +272,11 @@ void vb_model_polled(struct vb_node *node, uint32_t index, const struct vb_wc *w
                          node->index);
         return;
     }
-    const struct vb_due *due = &cq->due[cq->due_head++ & (cq->drv.entries - 1)];
+    if (cq->start + cq->due_head == cq->visible) {
+        vb_world_violate(node->world, "NIC %u: polled a completion that is held back", node->index);
+        return;
+    }
+    const struct vb_due *due = &cq->due[cq->due_head++ & cq->due_mask];
     if (!is_as_due(due, wc)) {
         vb_model_violate(
             due->ep,
@@ -229,7 +289,7 @@ void vb_model_polled(struct vb_node *node, uint32_t index, const struct vb_wc *w
     }
     vb_digest_add(&node->world->digest, wc->wr_id << 8 | (uint64_t)wc->status);
     if (due->receive)
-        due->ep->answer.polled = due->position + 1;
+        due->ep->answer.polled++;
     if (!due->receive) {
         count_additions(due->ep, due->position + (wc->status == VB_WC_OK));
         due->ep->ask.polled = due->position + 1;
@@ -240,7 +300,7 @@ void vb_model_polled_nothing(struct vb_node *node, uint32_t index)
 {
     const struct vb_simcq *cq = &node->cq[index];
 
-    if (cq->due_head != cq->due_tail)
-        vb_model_violate(cq->due[cq->due_head & (cq->drv.entries - 1)].ep,
+    if (cq->start + cq->due_head != cq->visible)
+        vb_model_violate(cq->due[cq->due_head & cq->due_mask].ep,
                          "CQ %u looks empty, but a completion was written", cq->cqn);
 }

@@ -36,16 +36,22 @@ static unsigned code_of(uint64_t count)
     return code;
 }
 
+// Whose receives others take cannot promise them.
+static bool tells(const struct vb_ep *ep)
+{
+    return ep->opts.service == VB_SERVICE_RC && !ep->srq && !ep->node->no_credits;
+}
+
 void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt)
 {
     struct vb_answering *a = &ep->answer;
     unsigned code = vb_aeth_value_of(pkt->syndrome);
     uint64_t unused = a->posted - a->taken + in_use(a), half = ep->drv.rq.entries / 2;
 
-    if (ep->node->no_credits || code >= CODES) {
-        VB_MODEL_CHECK(ep, ep->node->no_credits && code == CODES,
+    if (!tells(ep) || code >= CODES) {
+        VB_MODEL_CHECK(ep, !tells(ep) && code == CODES,
                        "told the credit code %u, and does %stell credits", code,
-                       ep->node->no_credits ? "not " : "");
+                       tells(ep) ? "" : "not ");
         vb_cover(cover_of(ep), VB_COVER_CREDIT_NONE);
         return;
     }
@@ -79,7 +85,8 @@ void vb_model_credit_heard(struct vb_ep *ep, const struct vb_packet *pkt)
     int64_t packet = vb_model_ask_packet(a, pkt->psn);
     unsigned code = vb_aeth_value_of(pkt->syndrome);
 
-    if (vb_aeth_kind_of(pkt->syndrome) != VB_AETH_ACK || ep->node->no_credits ||
+    // Requests of XRC share the receives of others: their number is no limit.
+    if (vb_aeth_kind_of(pkt->syndrome) != VB_AETH_ACK || ep->node->no_credits || vb_ep_is_xrc(ep) ||
         packet < a->una - 1 || packet >= a->sent_end)
         return;
     if (code >= CODES) {

@@ -21,7 +21,7 @@ static const char *name_of(enum vb_event_kind kind)
     return (unsigned)kind < VB_EVENT_COUNT ? names[kind] : "unknown";
 }
 
-static void expect(struct vb_node *node, enum vb_event_kind kind, uint32_t number)
+void vb_model_expect(struct vb_node *node, enum vb_event_kind kind, uint32_t number)
 {
     if (node->events_due == VB_SIM_EVENTS)
         vb_world_violate(node->world, "NIC %u: too many events in one step", node->index);
@@ -31,19 +31,43 @@ static void expect(struct vb_node *node, enum vb_event_kind kind, uint32_t numbe
 
 void vb_model_expect_event(struct vb_ep *ep, enum vb_event_kind kind)
 {
-    expect(ep->node, kind, ep->qpn);
+    vb_model_expect(ep->node, kind, ep->qpn);
 }
 
 // ---- completion queues
 
 // An entry past the one that the host had come to when it asked; it need not be the newest.
-static void fire(struct vb_node *node, struct vb_simcq *cq)
+static bool is_wanted(const struct vb_simcq *cq)
 {
     uint64_t end = cq->armed_solicited ? cq->solicited_end : cq->written;
-    if (!cq->armed || end <= cq->armed_at)
+    return cq->armed && end > cq->armed_at;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Moderated, an event waits for more entries, unless it must come now.
+static void fire(struct vb_node *node, struct vb_simcq *cq, bool now)
+{
+    bool waits = !now && cq->hold_count > 1 && cq->written - cq->told < cq->hold_count;
+
+    if (!is_wanted(cq) || waits) {
+        bool begins = is_wanted(cq) && !cq->due_by_ns;
+        if (begins)
+            cq->due_by_ns = later(node->world->now_ns + cq->hold_ns, cq->old_wait_ns);
+        else if (!is_wanted(cq))
+            cq->due_by_ns = 0;
         return;
+    }
+    if (cq->hold_count > 1 && !now)
+        vb_cover(node->world->cover, VB_COVER_CQ_HELD_COUNT);
     cq->armed = false;
-    expect(node, VB_EVENT_CQ_COMPLETION, cq->cqn);
+    cq->due_by_ns = 0;
+    cq->told = cq->written;
+    cq->told_ns = node->unit[cq->unit].step_ns;
+    vb_model_expect(node, VB_EVENT_CQ_COMPLETION, cq->cqn);
     vb_cover(node->world->cover,
              cq->armed_solicited ? VB_COVER_EVENT_SOLICITED : VB_COVER_EVENT_COMPLETION);
 }
@@ -52,7 +76,7 @@ void vb_model_completed(struct vb_node *node, struct vb_simcq *cq, bool solicite
 {
     if (solicited)
         cq->solicited_end = cq->written;
-    fire(node, cq);
+    fire(node, cq, cq->crosses);
 }
 
 void vb_model_armed(struct vb_node *node, struct vb_simcq *cq, bool solicited_only)
@@ -60,9 +84,49 @@ void vb_model_armed(struct vb_node *node, struct vb_simcq *cq, bool solicited_on
     cq->armed = true;
     cq->armed_solicited = solicited_only;
     cq->armed_at = cq->drv.ci;
-    fire(node, cq);
+    vb_trace_note(node->world, "nic%u arm      cq %u%s", node->index, cq->cqn,
+                  solicited_only ? " for solicited" : "");
+    fire(node, cq, false);
     vb_dev_cq_armed(node->dev, cq->cqn);
     vb_model_check_events(node);
+}
+
+void vb_model_moderated(struct vb_node *node, struct vb_simcq *cq, uint32_t count,
+                        uint64_t period_ns)
+{
+    cq->old_wait_ns = later(cq->old_wait_ns, node->world->now_ns + cq->hold_ns);
+    cq->hold_count = count;
+    cq->hold_ns = period_ns;
+    cq->told_ns = 0; // a wait that has begun ends as it would have
+}
+
+// The wait for more has ended. It began after the last event, so that events by time are apart.
+void vb_model_cq_timer(struct vb_node *node, const struct vb_step *step)
+{
+    for (uint32_t i = 0; i < node->cq_count; i++) {
+        struct vb_simcq *cq = &node->cq[i];
+        if (cq->cqn != step->cqn)
+            continue;
+        if (is_wanted(cq) && cq->told_ns && node->world->now_ns < cq->told_ns + cq->hold_ns)
+            vb_world_violate(node->world, "NIC %u: the event of CQ %u waited too short",
+                             node->index, cq->cqn);
+        if (is_wanted(cq))
+            vb_cover(node->world->cover, VB_COVER_CQ_HELD_TIME);
+        fire(node, cq, true);
+        return;
+    }
+    vb_world_violate(node->world, "NIC %u: a timer of no completion queue", node->index);
+}
+
+// Who waits for an event will get it in time.
+void vb_model_cq_idle(struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->cq_count; i++) {
+        const struct vb_simcq *cq = &node->cq[i];
+        if (cq->due_by_ns && vb_pu_deadline(node->unit[cq->unit].pu) > cq->due_by_ns)
+            vb_world_violate(node->world, "NIC %u: the event of CQ %u will come too late or never",
+                             node->index, cq->cqn);
+    }
 }
 
 // ---- what the NIC told
@@ -92,7 +156,8 @@ static bool is_foreseen(struct vb_node *node, const struct vb_event *e, uint32_t
         ++*seen;
         return true;
     }
-    return e->kind == VB_EVENT_SQ_DRAINED && is_drained(node, e->number);
+    return (e->kind == VB_EVENT_SQ_DRAINED && is_drained(node, e->number)) ||
+           (e->kind == VB_EVENT_QP_LAST_WQE && vb_model_is_last(node, e->number));
 }
 
 static void cover_event(struct vb_node *node, enum vb_event_kind kind)
@@ -102,9 +167,22 @@ static void cover_event(struct vb_node *node, enum vb_event_kind kind)
         [VB_EVENT_QP_ACCESS_ERR] = VB_COVER_EVENT_ACCESS_ERR,
         [VB_EVENT_COMM_EST] = VB_COVER_EVENT_COMM_EST,
         [VB_EVENT_SQ_DRAINED] = VB_COVER_EVENT_SQ_DRAINED,
+        [VB_EVENT_QP_FATAL] = VB_COVER_EVENT_FATAL,
+        [VB_EVENT_QP_LAST_WQE] = VB_COVER_EVENT_LAST_WQE,
+        [VB_EVENT_CQ_ERR] = VB_COVER_EVENT_CQ_ERR,
+        [VB_EVENT_SRQ_LIMIT] = VB_COVER_EVENT_SRQ_LIMIT,
     };
     if (rows[kind])
         vb_cover(node->world->cover, rows[kind]);
+}
+
+// A step tells by its own unit; who changes something at rest may hear from any.
+static bool take_event(struct vb_node *node, struct vb_event *e)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        if (vb_pu_take_event(node->unit[i].pu, e))
+            return true;
+    return false;
 }
 
 void vb_model_check_events(struct vb_node *node)
@@ -113,7 +191,7 @@ void vb_model_check_events(struct vb_node *node)
     struct vb_event e;
     uint32_t seen = 0;
 
-    while (vb_pu_take_event(node->pu, &e)) {
+    while (take_event(node, &e)) {
         vb_trace_note(w, "nic%u event    %s of %06x", node->index, name_of(e.kind), e.number);
         vb_digest_add(&w->digest, (uint64_t)e.kind << 32 | e.number);
         if (!is_foreseen(node, &e, &seen))

@@ -14,15 +14,21 @@ static struct vb_coverage *cover_of(struct vb_ep *ep)
 
 // A request of zero bytes names no memory, so its key counts only on a strict device; the queue
 // pair's own rights always count.
-bool vb_model_may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len,
-                         uint32_t need, uint32_t *offset)
+bool vb_model_may_access_in(struct vb_ep *ep, uint32_t pd, uint32_t rkey, uint64_t addr,
+                            uint32_t len, uint32_t need, uint32_t *offset)
 {
     if ((ep->link.access & need) != need)
         return false;
     if (len == 0 && !ep->node->checks_zero)
         return true;
-    return vb_hostmem_judge(&ep->node->mem, vb_ep_user(ep), rkey, addr, len, need, offset) ==
-           VB_MEM_OK;
+    const struct vb_user user = {pd, ep->qpn};
+    return vb_hostmem_judge(&ep->node->mem, user, rkey, addr, len, need, offset) == VB_MEM_OK;
+}
+
+bool vb_model_may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len,
+                         uint32_t need, uint32_t *offset)
+{
+    return vb_model_may_access_in(ep, ep->answer.pd, rkey, addr, len, need, offset);
 }
 
 // ---- verdicts
@@ -119,16 +125,15 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
     struct vb_answering *a = &ep->answer;
 
     if (pkt->facts & VB_OP_FIRST) {
-        if (a->taken == a->posted)
+        if (!vb_model_take_receive(ep))
             return not_ready(ep);
-        a->taken++;
         a->filled = 0;
         a->message = VB_SIM_SEND_MESSAGE;
     }
     const struct vb_intake *in = vb_ep_intake(ep, a->taken - 1);
     if (pkt->payload_len > in->room - a->filled)
         return receive_fails(ep, VB_SYN_LOCAL_LENGTH, VB_NAK_INVALID_REQUEST);
-    if (vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), in->sge, in->num_sge, a->filled,
+    if (vb_hostmem_spans(&ep->node->mem, vb_model_receiver(ep, in), in->sge, in->num_sge, a->filled,
                          pkt->payload_len, VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK) {
         f->writes = (struct vb_spans){0};
         return receive_fails(ep, VB_SYN_LOCAL_PROT, VB_NAK_REMOTE_OPERATION);
@@ -163,11 +168,10 @@ static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt
     if (!vb_model_may_access(ep, a->rkey, a->raddr, pkt->payload_len, VB_REMOTE_WRITE, &offset))
         return refuse_access(ep, a->rkey);
     if (pkt->facts & VB_OP_IMM) {
-        if (a->taken == a->posted) {
+        if (!vb_model_take_receive(ep)) {
             vb_cover(cover_of(ep), VB_COVER_RNR_WRITE);
             return not_ready(ep);
         }
-        a->taken++;
         receive_ends(ep, pkt, a->whole);
     }
     vb_spans_add(&f->writes, offset, pkt->payload_len);
@@ -222,7 +226,7 @@ static enum vb_rx_verdict on_read(struct vb_ep *ep, const struct vb_packet *pkt)
         return refuse_access(ep, pkt->rkey);
     if (!owe_answers(ep, packets))
         return VB_RX_REFUSED;
-    vb_model_remember_read(ep, pkt, a->epsn);
+    vb_model_remember_read(ep, pkt, a->epsn, a->pd);
     return accept(ep, pkt, packets);
 }
 
@@ -372,6 +376,8 @@ enum vb_rx_verdict vb_model_execute(struct vb_ep *ep, const struct vb_packet *pk
                                     struct vb_forecast *f)
 {
     if (!is_in_order(ep, pkt))
+        return refuse(ep, VB_NAK_INVALID_REQUEST);
+    if ((pkt->facts & VB_OP_FIRST) && !vb_model_names_srq(ep, pkt))
         return refuse(ep, VB_NAK_INVALID_REQUEST);
     if (pkt->facts & VB_OP_SEND)
         return on_send(ep, pkt, f);

@@ -227,22 +227,32 @@ static uint64_t cost_in_flight(struct vb_ep *ep)
 uint64_t vb_model_peer_cost(struct vb_ep *ep)
 {
     uint64_t cost = 0;
-    for (uint32_t i = 0; i < ep->node->ep_count; i++)
-        if (ep->node->ep[i]->peer->node == ep->peer->node)
-            cost += cost_in_flight(ep->node->ep[i]);
+    for (uint32_t i = 0; i < ep->node->ep_count; i++) {
+        struct vb_ep *other = ep->node->ep[i];
+        if (other->peer->node == ep->peer->node && vb_ep_unit(other) == vb_ep_unit(ep))
+            cost += cost_in_flight(other);
+    }
     return cost;
+}
+
+// A unit's share.
+static uint32_t window_of(const struct vb_ep *ep)
+{
+    uint32_t share = ep->node->window_bytes / ep->node->world->scen.units;
+    return share < VB_MODEL_WINDOW_MIN ? VB_MODEL_WINDOW_MIN : share;
 }
 
 static void judge_window(struct vb_ep *ep)
 {
     struct vb_asking *a = &ep->ask;
     uint64_t cost = vb_model_peer_cost(ep);
+    uint32_t window = window_of(ep);
 
-    VB_MODEL_CHECK(ep, cost < ep->node->window_bytes,
+    VB_MODEL_CHECK(ep, cost < window,
                    "sends with %llu bytes in flight to the peer, the window is %u",
-                   (unsigned long long)cost, ep->node->window_bytes);
+                   (unsigned long long)cost, window);
     VB_MODEL_CHECK(ep, a->sent_end - a->una < 1 << 23, "more than half of all PSNs in flight");
-    if (cost + ep->link.mtu >= ep->node->window_bytes)
+    if (cost + ep->link.mtu >= window)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_WINDOW);
 }
 
@@ -263,6 +273,8 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     const struct vb_work *work = vb_ep_work(ep, position);
     judge_window(ep);
     vb_model_credit_out(ep, work);
+    VB_MODEL_CHECK(ep, pkt->xrc_srqn == work->srqn, "PSN %u names SRQ %u, posted was %u", pkt->psn,
+                   pkt->xrc_srqn, work->srqn);
     if (a->cursor < a->sent_end)
         vb_cover(cover_of(ep), VB_COVER_RESEND);
     if (work->opcode == VB_WR_READ)

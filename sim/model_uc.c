@@ -80,7 +80,7 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
                                   struct vb_forecast *f)
 {
     struct vb_answering *a = &ep->answer;
-    const struct vb_intake *in = vb_model_take_receive(ep);
+    const struct vb_intake *in = vb_model_use_receive(ep);
 
     if (!in)
         return drop(ep, VB_RX_RNR, VB_COVER_UC_NO_RECEIVE);
@@ -89,7 +89,7 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
     a->message = VB_SIM_SEND_MESSAGE;
     if (pkt->payload_len > in->room - a->filled)
         return vb_model_receive_fails(ep, VB_SYN_LOCAL_LENGTH);
-    if (vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), in->sge, in->num_sge, a->filled,
+    if (vb_hostmem_spans(&ep->node->mem, vb_model_receiver(ep, in), in->sge, in->num_sge, a->filled,
                          pkt->payload_len, VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK) {
         f->writes = (struct vb_spans){0};
         return vb_model_receive_fails(ep, VB_SYN_LOCAL_PROT);
@@ -123,7 +123,7 @@ static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt
     if (!vb_model_may_access(ep, a->rkey, a->raddr, pkt->payload_len, VB_REMOTE_WRITE, &offset))
         return drop(ep, VB_RX_REFUSED, VB_COVER_UC_ACCESS);
     if (pkt->facts & VB_OP_IMM) {
-        if (!vb_model_take_receive(ep))
+        if (!vb_model_use_receive(ep))
             return drop(ep, VB_RX_RNR, VB_COVER_UC_IMM_NO_RECEIVE);
         vb_model_receive_ends(ep, pkt, a->whole);
     }

@@ -104,8 +104,8 @@ static enum vb_rx_verdict drop(struct vb_ep *ep, enum vb_rx_verdict verdict, enu
 static enum vb_rx_verdict refuse_memory(struct vb_ep *ep, const struct vb_intake *in,
                                         struct vb_forecast *f)
 {
-    if (vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), in->sge, in->num_sge, 0, VB_SIM_GRH,
-                         VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK)
+    if (vb_hostmem_spans(&ep->node->mem, vb_model_receiver(ep, in), in->sge, in->num_sge, 0,
+                         VB_SIM_GRH, VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK)
         f->writes = (struct vb_spans){0};
     return vb_model_receive_fails(ep, VB_SYN_LOCAL_PROT);
 }
@@ -122,7 +122,7 @@ static enum vb_rx_verdict deliver(struct vb_ep *ep, const struct vb_packet *pkt,
                                   const struct vb_ip *src, struct vb_forecast *f)
 {
     uint32_t bytes = VB_SIM_GRH + pkt->payload_len;
-    const struct vb_intake *in = vb_model_take_receive(ep);
+    const struct vb_intake *in = vb_model_use_receive(ep);
 
     if (!in)
         return drop(ep, VB_RX_RNR, VB_COVER_UD_NO_RECEIVE);
@@ -131,7 +131,7 @@ static enum vb_rx_verdict deliver(struct vb_ep *ep, const struct vb_packet *pkt,
         return drop(ep, VB_RX_REFUSED, VB_COVER_UD_SHORT);
     foresee_header(ep, src, pkt);
     f->bytes = ep->node->datagram;
-    if (vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), in->sge, in->num_sge, 0, bytes,
+    if (vb_hostmem_spans(&ep->node->mem, vb_model_receiver(ep, in), in->sge, in->num_sge, 0, bytes,
                          VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK)
         return refuse_memory(ep, in, f);
     cover_source(ep, pkt);

@@ -110,7 +110,7 @@ void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
                              const struct vb_packet *pkt, const uint8_t *bytes, uint32_t len)
 {
     struct vb_world *w = ep->node->world;
-    const struct vb_txq *q = vb_pu_txq(ep->node->pu);
+    const struct vb_txq *q = vb_pu_txq(ep->node->at->pu);
     const struct vb_path *path = q->frame[q->count - 1].path;
     struct vb_asking *a = &ep->ask;
 
@@ -154,15 +154,12 @@ void vb_model_unreliable_in(struct vb_ep *ep, const struct vb_rx_frame *frame,
                    "accepted PSN %u, which nobody sent so", pkt->psn);
 }
 
-const struct vb_intake *vb_model_take_receive(struct vb_ep *ep)
+const struct vb_intake *vb_model_use_receive(struct vb_ep *ep)
 {
-    struct vb_answering *a = &ep->answer;
+    const struct vb_answering *a = &ep->answer;
 
-    if (a->taken == a->done) {
-        if (a->taken == a->posted)
-            return NULL;
-        a->taken++;
-    }
+    if (a->taken == a->done && !vb_model_take_receive(ep))
+        return NULL;
     return vb_ep_intake(ep, a->done);
 }
 

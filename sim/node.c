@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A NIC of the simulation: its device, its port, and its turns.
+#include "sim/cq.h"
 #include "sim/model.h"
 #include "sim/trace.h"
 #include "sim/world.h"
@@ -14,6 +15,7 @@ enum {
     EXPOSED_LONG = 160 * 1024, // more in worlds with long messages
     REGION_SPACE = 256,        // guards and alignment of one region at most
     COUNTERS = 16,             // per domain
+    EARLY_PPM = 20000,         // how often completions are visible before the port has the answers
 };
 
 static struct vb_ip address_of(uint32_t index, bool ipv6)
@@ -39,6 +41,25 @@ static int attach(struct vb_node *node)
     return vb_simnet_attach(w->net, &host, &node->port);
 }
 
+static int create_units(struct vb_node *node)
+{
+    uint32_t units = node->world->scen.units;
+
+    node->unit = calloc(units, sizeof *node->unit);
+    if (!node->unit)
+        return -ENOMEM;
+    node->at = node->unit;
+    for (uint32_t i = 0; i < units; i++) {
+        struct vb_unit *u = &node->unit[i];
+        *u = (struct vb_unit){.node = node, .pu = vb_dev_pu_at(node->dev, i), .index = i};
+        vb_pu_observe(u->pu, vb_model_observe, u);
+        u->mail = units > 1 ? vb_model_mail_create() : NULL;
+        if (units > 1 && !u->mail)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int create_device(struct vb_node *node)
 {
     struct vb_prng *p = &node->world->prng;
@@ -49,7 +70,9 @@ static int create_device(struct vb_node *node)
         .fetch_depth = 1u << vb_prng_below(p, 6),
         .lend_bytes = vb_prng_chance(p, 500000) ? 1 + (uint32_t)vb_prng_below(p, 1024) : 0,
         .check_zero_length = vb_prng_chance(p, 250000),
-        .no_credits = vb_prng_chance(p, 125000)};
+        .no_credits = vb_prng_chance(p, 125000),
+        .hold_completions = node->world->scen.holds,
+        .pus = node->world->scen.units};
     node->window_bytes = opts.window_bytes;
     node->fetch_depth = opts.fetch_depth;
     node->checks_zero = opts.check_zero_length;
@@ -57,8 +80,10 @@ static int create_device(struct vb_node *node)
     node->dev = vb_dev_create(&opts);
     if (!node->dev)
         return -ENOMEM;
-    node->pu = vb_dev_pu(node->dev);
-    vb_pu_observe(node->pu, vb_model_observe, node);
+    node->holds = opts.hold_completions;
+    int failed = create_units(node);
+    if (failed)
+        return failed;
     for (int i = 0; i < VB_SIM_PDS; i++) {
         int err = vb_dev_pd_create(node->dev, &node->pd[i]);
         if (err)
@@ -102,36 +127,7 @@ static uint32_t memory_size(const struct vb_node *node)
 
     for (uint32_t i = 0; i < node->ep_count; i++)
         size += node->ep[i]->opts.local_bytes + node->ep[i]->opts.recv_bytes + 2 * REGION_SPACE;
-    return size;
-}
-
-// One slot for each request that can be outstanding, so that no queue can overflow.
-static int create_cq(struct vb_node *node, uint32_t index)
-{
-    struct vb_simcq *cq = &node->cq[index];
-    struct vb_prng *p = &node->world->prng;
-    uint32_t entries = 1;
-
-    for (uint32_t i = 0; i < node->ep_count; i++) {
-        const struct vb_ep *ep = node->ep[i];
-        bool sends = ep->opts.cq[0] == index, receives = ep->opts.cq[1] == index;
-        entries += sends ? ep->drv.sq.blocks : 0;
-        entries += receives ? ep->drv.rq.entries : 0;
-        cq->users += sends || receives;
-    }
-    cq->start = vb_prng_below(p, 2) ? (1u << 24) - vb_prng_below(p, 600) : vb_prng_below(p, 5000);
-    if (vb_prng_below(p, 4) == 0)
-        cq->start = 0;
-    cq->written = cq->start;
-    int err = vb_driver_cq_init(&cq->drv, entries, cq->start);
-    if (err)
-        return err;
-    cq->due = calloc(cq->drv.entries, sizeof *cq->due);
-    const struct vb_cqc_attr attr = {.ring = cq->drv.ring,
-                                     .entries = cq->drv.entries,
-                                     .dbrec = cq->drv.dbrec,
-                                     .start = cq->start};
-    return cq->due ? vb_dev_cq_create(node->dev, &attr, &cq->cqn) : -ENOMEM;
+    return size + vb_simsrq_bytes(node) + VB_SIM_SRQS * REGION_SPACE;
 }
 
 static int create_objects(struct vb_node *node)
@@ -146,9 +142,11 @@ static int create_objects(struct vb_node *node)
         err = node->window[d] ? 0 : -ENOMEM;
     }
     for (uint32_t i = 0; i < node->world->scen.cqs && !err; i++) {
-        err = create_cq(node, i);
+        err = vb_simcq_create(node, i);
         node->cq_count++;
     }
+    if (!err)
+        err = vb_simsrq_create_all(node);
     for (uint32_t i = 0; i < node->ep_count && !err; i++)
         err = vb_ep_create(node->ep[i]);
     return err;
@@ -172,11 +170,20 @@ void vb_node_destroy(struct vb_node *node)
 {
     if (node->dev)
         vb_dev_destroy(node->dev);
-    for (uint32_t i = 0; i < node->cq_count; i++) {
-        vb_driver_cq_fini(&node->cq[i].drv);
-        free(node->cq[i].due);
-    }
+    for (uint32_t i = 0; i < node->cq_count; i++)
+        vb_simcq_free(&node->cq[i]);
+    vb_simsrq_free_all(node);
+    for (uint32_t i = 0; node->unit && i < node->world->scen.units; i++)
+        free(node->unit[i].mail);
+    free(node->unit);
     vb_hostmem_fini(&node->mem);
+}
+
+// Any unit may have something to do.
+static void rouse(struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        node->unit[i].idle = false;
 }
 
 void vb_node_wake(struct vb_node *node)
@@ -185,38 +192,150 @@ void vb_node_wake(struct vb_node *node)
     uint64_t at = w->now_ns + vb_prng_below(&w->prng, w->scen.step_ns);
     if (at < node->run_at_ns)
         node->run_at_ns = at;
+    rouse(node);
 }
 
 // ---- a turn
 
+static bool has_frames_left(const struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        if (vb_pu_frames_left(node->unit[i].pu) > 0)
+            return true;
+    return false;
+}
+
+bool vb_node_has_frames(const struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        if (vb_pu_frames_left(node->unit[i].pu) > 0 || vb_pu_has_mail(node->unit[i].pu))
+            return true;
+    return false;
+}
+
+// What others do may change memory that was lent.
+static void keep(struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        vb_pu_tx_keep(node->unit[i].pu);
+}
+
+// Each frame goes to the unit of its queue pair, as the system steers it, or astray.
+static struct vb_unit *steer(struct vb_node *node, const struct vb_rx_frame *frame)
+{
+    struct vb_world *w = node->world;
+    uint32_t last = frame->len > 7 ? frame->data[7] : 0; // of the queue pair's number
+
+    if (w->scen.units == 1)
+        return node->unit;
+    if (vb_prng_chance(&w->prng, w->scen.stray_ppm))
+        last = (uint32_t)vb_prng_next(&w->prng);
+    return &node->unit[last & (w->scen.units - 1)];
+}
+
+// The port's frames last until all units have consumed theirs.
 static void feed(struct vb_node *node)
 {
-    if (vb_pu_frames_left(node->pu) > 0)
+    if (has_frames_left(node))
         return;
-    node->rx_next = 0;
-    vb_pu_tx_keep(node->pu); // what comes in may change memory that was lent
+    keep(node);
     uint32_t count = node->port->ops->receive(node->port, node->rx);
-    vb_pu_feed(node->pu, node->rx, count);
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        node->unit[i].rx_next = node->unit[i].rx_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct vb_unit *u = steer(node, &node->rx[i]);
+        u->rx[u->rx_count++] = node->rx[i];
+    }
+    for (uint32_t i = 0; i < node->world->scen.units; i++) {
+        struct vb_unit *u = &node->unit[i];
+        vb_pu_feed(u->pu, u->rx, u->rx_count);
+        u->idle &= u->rx_count == 0;
+    }
 }
 
 static void transmit(struct vb_node *node)
 {
     vb_model_sending(node);
-    node->port->ops->send(node->port, vb_pu_txq(node->pu));
-    vb_pu_tx_release(node->pu);
+    for (uint32_t i = 0; i < node->world->scen.units; i++) {
+        node->port->ops->send(node->port, vb_pu_txq(node->unit[i].pu));
+        vb_pu_tx_release(node->unit[i].pu);
+    }
 }
 
 static bool has_frames_to_send(struct vb_node *node)
 {
-    const struct vb_txq *q = vb_pu_txq(node->pu);
-    return q->taken < q->count;
+    for (uint32_t i = 0; i < node->world->scen.units; i++) {
+        const struct vb_txq *q = vb_pu_txq(node->unit[i].pu);
+        if (q->taken < q->count)
+            return true;
+    }
+    return false;
+}
+
+static bool wants_tx(const struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        if (vb_pu_wants_tx(node->unit[i].pu))
+            return true;
+    return false;
+}
+
+static uint64_t deadline_of(const struct vb_node *node)
+{
+    uint64_t first = UINT64_MAX;
+
+    for (uint32_t i = 0; i < node->world->scen.units; i++) {
+        uint64_t deadline = vb_pu_deadline(node->unit[i].pu);
+        first = deadline < first ? deadline : first;
+    }
+    return first;
+}
+
+// One of the units that may have something to do.
+static struct vb_unit *pick(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+    uint32_t i = w->scen.units > 1 ? (uint32_t)vb_prng_below(&w->prng, w->scen.units) : 0;
+
+    for (uint32_t tries = 0; tries < w->scen.units && node->unit[i].idle; tries++)
+        i = (i + 1) % w->scen.units;
+    return &node->unit[i];
+}
+
+// False: no unit has anything to do.
+static bool step(struct vb_node *node)
+{
+    struct vb_unit *u = pick(node);
+
+    if (u != node->at)
+        vb_pu_tx_keep(node->at->pu);
+    node->at = u;
+    u->step_ns = node->world->now_ns;
+    u->idle = vb_pu_step(u->pu, node->world->now_ns).kind == VB_STEP_NONE;
+    uint32_t handed = vb_pu_handed(u->pu);
+    vb_model_handed(u, handed);
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        node->unit[i].idle &= !(handed >> i & 1);
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        if (!node->unit[i].idle)
+            return true;
+    return false;
+}
+
+void vb_node_publish(struct vb_node *node, bool early)
+{
+    if (!node->holds)
+        return;
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        vb_pu_publish(node->unit[i].pu);
+    vb_model_published(node, early);
 }
 
 // Nothing to do: what is owed must have been done.
 static void rest(struct vb_node *node)
 {
     struct vb_world *w = node->world;
-    uint64_t deadline = vb_pu_deadline(node->pu);
+    uint64_t deadline = deadline_of(node);
 
     vb_model_idle(node);
     if (deadline <= w->now_ns)
@@ -242,21 +361,28 @@ void vb_node_run(struct vb_node *node)
     uint32_t steps = (uint32_t)vb_prng_range(&w->prng, 1, w->scen.burst_max);
     bool idle = false;
 
+    for (uint32_t i = 0; i < w->scen.units; i++)
+        node->unit[i].idle &= vb_pu_deadline(node->unit[i].pu) > w->now_ns;
     for (; steps > 0 && !idle && !w->violated; steps--) {
         feed(node);
-        idle = vb_pu_step(node->pu, w->now_ns).kind == VB_STEP_NONE;
+        idle = !step(node);
     }
     if (w->violated)
         return;
-    bool full = vb_pu_wants_tx(node->pu);
-    if (full)
+    bool full = wants_tx(node);
+    if (full) {
         vb_cover(w->cover, VB_COVER_LIMIT_TX);
+        rouse(node); // for when there is room
+    }
     if (w->phase == VB_PHASE_FAULTS && vb_prng_chance(&w->prng, w->scen.hold_ppm))
         node->hold_until_ns = w->now_ns + vb_prng_below(&w->prng, w->scen.hold_ns + 1);
     if (full || w->phase != VB_PHASE_FAULTS || w->now_ns >= node->hold_until_ns)
         transmit(node);
-    vb_pu_tx_keep(node->pu);
-    if (idle && !full && !has_frames_to_send(node))
+    keep(node);
+    bool rests = idle && !full && !has_frames_to_send(node);
+    if (node->holds && (rests || vb_prng_chance(&w->prng, EARLY_PPM)))
+        vb_node_publish(node, !rests);
+    if (rests)
         rest(node);
     else
         pause_between_turns(node);

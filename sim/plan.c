@@ -77,7 +77,8 @@ uint32_t vb_plan_weight(const struct vb_work *work)
 {
     if (vb_work_changes_key(work))
         return 3;
-    return work->opcode == VB_WR_MASKED_CAS ? 2 : 1;
+    bool long_head = work->srqn && vb_work_is_atomic(work); // an atomic on XRC
+    return work->opcode == VB_WR_MASKED_CAS || long_head ? 2 : 1;
 }
 
 static bool may_be_inline(const struct vb_work *work)
@@ -310,6 +311,8 @@ bool vb_plan_work(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad)
         *bad = VB_BAD_NONE;
     if (!peer_grants(ep, work->opcode) && *bad != VB_BAD_QP_RIGHT)
         work->opcode = VB_WR_NOP;
+    if (ep->opts.service == VB_SERVICE_XRC_SEND)
+        vb_plan_xrc(ep, work, bad);
     settle_len(ep, work, *bad == VB_BAD_TOO_LONG);
     draw_target(ep, work, bad);
     work->flags = vb_plan_flags(ep, work);

@@ -23,6 +23,10 @@ void vb_plan_arguments(struct vb_ep *ep, struct vb_work *work);
 bool vb_plan_key(struct vb_ep *ep, struct vb_work *work);
 void vb_plan_binding(struct vb_ep *ep, struct vb_work *work, struct vb_window *w);
 
+// XRC: which of the peer's shared receive queues a request names, and what cannot be asked there.
+void vb_plan_xrc(struct vb_ep *ep, struct vb_work *work, enum vb_bad *bad);
+void vb_plan_limit_to_xrc(struct vb_conn_mix *mix);
+
 // Faults. They return false if they do not fit the request.
 // Before its memory is drawn: what the request is.
 bool vb_spoil_shape(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad);

@@ -72,6 +72,27 @@ static void draw_misuse(struct vb_scenario *s, struct vb_prng *p)
     s->drain_ppm = (uint32_t)sometimes(p, 600000, 4);
 }
 
+// Drawn apart, so that the worlds without any of it are as they would be otherwise.
+static void draw_queues(struct vb_scenario *s)
+{
+    struct vb_prng prng = {s->seed * 0xd1342543de82ef95u + 3}, *p = &prng;
+
+    s->units = below(p, 10) < 3 ? 2u << below(p, 2) : 1;
+    s->stray_ppm = (uint32_t)sometimes(p, 400000, 4);
+    s->shared_ppm = below(p, 10) < 3 ? 300000 + below(p, 700000) : 0;
+    s->xrc_ppm = below(p, 10) < 2 ? 300000 + below(p, 700000) : 0;
+    s->shared_room = coin(p) ? below(p, 600) : 256 + below(p, 13000);
+    s->resize_ppm = below(p, 10) < 3 ? (uint32_t)magnitude(p, 20000, 4) : 0;
+    s->moderate_ppm = below(p, 10) < 3 ? (uint32_t)magnitude(p, 40000, 4) : 0;
+    s->remake_ppm = (uint32_t)sometimes(p, 12000, 4);
+    s->holds = below(p, 10) < 3;
+    s->tight = below(p, 20) == 0;
+    if (s->tight) {
+        s->xrc_ppm = 0;
+        s->resize_ppm = 20000; // few rings are too short otherwise
+    }
+}
+
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)
 {
     struct vb_prng prng = {seed * 0x9e3779b97f4a7c15u + 1}, *p = &prng;
@@ -90,6 +111,7 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
     draw_misuse(s, p);
     s->unreliable = below(p, VB_SIM_UNRELIABLE_MAX + 1);
     s->conns += s->unreliable;
+    draw_queues(s);
 }
 
 static uint32_t share(struct vb_prng *p, uint32_t of)

@@ -18,6 +18,7 @@ enum {
     VB_SIM_EPS_MAX = 2 * (VB_SIM_CONNS_MAX + VB_SIM_UNRELIABLE_MAX),
     VB_SIM_PDS = 2,
     VB_SIM_CQS = 4,
+    VB_SIM_UNITS_MAX = 4,
     VB_SIM_OPS_DEFAULT = 5000,
 };
 
@@ -59,6 +60,18 @@ struct vb_scenario {
     uint32_t dereg_ppm;  // per action: a region in use is deregistered
     uint32_t fail_ppm;   // per action: a host fails or resets its queue pair
     uint32_t drain_ppm;  // per look: a host drains its send queue for a while
+
+    // What only a part of the worlds has.
+    uint32_t units;        // of each NIC
+    uint32_t stray_ppm;    // frames that come to another unit than their queue pair's
+    uint32_t shared_ppm;   // connections whose receives come from shared queues; 0: there are none
+    uint32_t xrc_ppm;      // connections of XRC; 0: there are none
+    uint32_t shared_room;  // bytes of a shared receive
+    uint32_t resize_ppm;   // per poll: the completion queue gets another ring
+    uint32_t moderate_ppm; // per poll: its events are moderated otherwise
+    uint32_t remake_ppm;   // per action: a shared receive queue goes, and another comes
+    bool holds;            // completions wait for the answers that go with them
+    bool tight;            // completion queues can overrun
 };
 
 // Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "sim/connection.h"
+#include "sim/cq.h"
 #include "sim/model.h"
 #include "sim/plan.h"
 #include "sim/trace.h"
@@ -45,12 +46,12 @@ static void settle(struct vb_node *node, uint32_t cq, const struct vb_wc *wc)
 {
     const struct vb_simcq *c = &node->cq[cq];
     // The model has taken the entry from its list just now.
-    const struct vb_due *due = &c->due[(c->due_head - 1) & (c->drv.entries - 1)];
+    const struct vb_due *due = &c->due[(c->due_head - 1) & c->due_mask];
     struct vb_ep *ep = due->ep;
 
-    if (due->receive)
+    if (due->receive && !vb_ep_shares(ep))
         ep->recv.tail = vb_ep_intake(ep, due->position)->slot_end;
-    else
+    else if (!due->receive)
         ep->local.tail = vb_ep_work(ep, due->position)->slot_end;
     if (wc->status != VB_WC_OK && !vb_unreliable_goes_on(ep, due->receive)) {
         ep->saw_error = true;
@@ -70,11 +71,7 @@ static bool poll(struct vb_node *node, uint32_t cq, uint32_t max)
     }
     if (n < (int)max && !node->world->violated)
         vb_model_polled_nothing(node, cq);
-    if (chance(node, 150000)) {
-        bool solicited_only = chance(node, 400000);
-        vb_driver_cq_arm(&node->cq[cq].drv, solicited_only);
-        vb_model_armed(node, &node->cq[cq], solicited_only);
-    }
+    vb_simcq_act(node, &node->cq[cq]);
     return n > 0;
 }
 
@@ -117,7 +114,8 @@ static bool post_recvs(struct vb_ep *ep)
     uint64_t now = ep->node->world->now_ns;
     bool posted = false;
 
-    if (ep->state == VB_QPS_RESET || !vb_conn_takes_posts(ep) || now < ep->starved_until_ns)
+    if (ep->state == VB_QPS_RESET || !vb_conn_takes_posts(ep) || now < ep->starved_until_ns ||
+        ep->drv.rq.entries == 0)
         return false;
     for (uint64_t n = draw(ep->node, 1, 8); n > 0 && post_recv(ep); n--)
         posted = true;
@@ -188,9 +186,11 @@ static uint32_t plan_batch(struct vb_ep *ep, struct vb_work *works, uint32_t max
 
     ep->keys_planned = 0;
     if (w->phase == VB_PHASE_FAULTS && chance(ep->node, w->scen.bad_ppm * max)) {
-        // Few queue pairs lack a right, so this fault is drawn more often than the others.
-        *bad = chance(ep->node, 150000) ? VB_BAD_QP_RIGHT
-                                        : (enum vb_bad)draw(ep->node, 1, VB_BAD_COUNT - 1);
+        // Few queue pairs lack a right or have a neighbour's window, so these faults are drawn more
+        // often than the others.
+        *bad = chance(ep->node, 150000)  ? VB_BAD_QP_RIGHT
+               : chance(ep->node, 80000) ? VB_BAD_INVAL_QP
+                                         : (enum vb_bad)draw(ep->node, 1, VB_BAD_COUNT - 1);
         max = 1;
     }
     for (; n < max; n++) {
@@ -214,7 +214,8 @@ static struct vb_send_wr request_of(const struct vb_work *work)
                             .flags = work->flags,
                             .rkey = work->rkey,
                             .raddr = work->raddr,
-                            .imm = work->imm};
+                            .imm = work->imm,
+                            .srqn = work->srqn};
 
     if (work->to.qpn) {
         memcpy(wr.to.gid, work->to.addr.b, sizeof wr.to.gid);
@@ -271,7 +272,7 @@ static bool post_sends(struct vb_ep *ep)
     bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD || ep->state == VB_QPS_ERR;
 
     open |= ep->state == VB_QPS_SQE && chance(ep->node, 300000);
-    if (!open || !vb_conn_takes_posts(ep) || ep->muted)
+    if (!open || !vb_conn_takes_posts(ep) || ep->muted || vb_ep_is_xrc_target(ep))
         return false;
     if (ep->drv.sq.pi - ep->drv.sq.ci == ep->drv.sq.blocks) {
         vb_cover(w->cover, VB_COVER_LIMIT_SQ);
@@ -326,6 +327,8 @@ static void misbehave(struct vb_node *node, struct vb_ep *ep)
     }
     if (chance(node, s->starve_ppm)) {
         ep->starved_until_ns = node->world->now_ns + draw(node, 10000, 3000000);
+        if (ep->srq)
+            ep->srq->starved_until_ns = ep->starved_until_ns;
         vb_cover(node->world->cover, VB_COVER_BAD_STARVED);
     }
     if (chance(node, s->fail_ppm) && ep->conn->state == VB_CONN_UP) {
@@ -352,6 +355,11 @@ void vb_script_act(struct vb_node *node)
     for (uint32_t i = 0; i < node->ep_count; i++)
         if (chance(node, 500000))
             busy |= post_recvs(node->ep[i]);
+    for (uint32_t i = 0; i < node->srq_count && !w->violated; i++)
+        if (chance(node, 500000))
+            busy |= vb_simsrq_act(&node->srq[i]);
+    if (w->scen.tight)
+        vb_simcq_repair(node);
     for (uint64_t n = node->ep_count ? draw(node, 1, 3) : 0; n > 0 && !w->violated; n--) {
         struct vb_ep *ep = node->ep[draw(node, 0, node->ep_count - 1)];
         busy |= post_sends(ep);

@@ -56,7 +56,7 @@ void vb_trace_frame(const struct vb_node *node, const struct vb_step *step,
         return;
     head(node);
     fprintf(out, "frame %s qp %06x to %06x %-21s psn %8u bytes %5u", direction, step->qpn,
-            pkt->dest_qpn, vb_trace_opcode(pkt->opcode), pkt->psn, pkt->payload_len);
+            pkt->dest_qpn, vb_trace_opcode(step->opcode), pkt->psn, pkt->payload_len);
     if (pkt->facts & VB_OP_RETH)
         fprintf(out, " rkey %08x addr %" PRIx64 " len %u", pkt->rkey, pkt->raddr, pkt->dma_len);
     if (pkt->facts & VB_OP_AETH)

@@ -31,6 +31,8 @@ static void shape_datagrams(struct vb_ep *ep, struct vb_ep_opts *o, uint32_t mtu
 
     // Most can talk to each other. A key with the top bit set is reached by its equals alone.
     ep->link.qkey = chance(conn, 750000) ? QKEY_USUAL : (uint32_t)vb_prng_next(&conn->world->prng);
+    if (o->srq)
+        return; // its receives are as they are
     o->recv_room = VB_SIM_GRH + mtu;
     if (chance(conn, 300000))
         o->recv_room = (uint32_t)draw(conn, VB_SIM_GRH - 1, o->recv_room);

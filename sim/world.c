@@ -128,7 +128,7 @@ static bool is_quiet(const struct vb_world *w)
                 return false;
     }
     for (uint32_t i = 0; i < w->scen.nics; i++)
-        if (vb_simnet_waiting(w->net, i) > 0 || vb_pu_frames_left(w->node[i].pu) > 0)
+        if (vb_simnet_waiting(w->net, i) > 0 || vb_node_has_frames(&w->node[i]))
             return false;
     return vb_simnet_in_flight(w->net) == 0;
 }
@@ -151,6 +151,9 @@ static void heal(struct vb_world *w)
     vb_simnet_heal(w->net);
     for (uint32_t i = 0; i < w->scen.conns; i++)
         w->conn[i].ep[0].starved_until_ns = w->conn[i].ep[1].starved_until_ns = 0;
+    for (uint32_t i = 0; i < w->scen.nics; i++)
+        for (uint32_t s = 0; s < w->node[i].srq_count; s++)
+            w->node[i].srq[s].starved_until_ns = 0;
 }
 
 // All queue pairs fail, so that the receives that are left must come back.
@@ -283,6 +286,8 @@ static void dismantle(struct vb_world *w)
             vb_world_violate(w, "NIC %u gave up a completion queue in use", i);
         for (uint32_t e = 0; e < node->ep_count && !err; e++)
             err = vb_dev_qp_destroy(node->dev, node->ep[e]->qpn);
+        if (!err)
+            err = vb_simsrq_destroy_all(node);
         for (uint32_t c = 0; c < node->cq_count && !err; c++)
             err = vb_dev_cq_destroy(node->dev, node->cq[c].cqn);
         for (uint32_t v = 0; v < node->mem.window_count && !err; v++) {

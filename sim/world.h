@@ -10,6 +10,7 @@
 #include "sim/endpoint.h"
 #include "sim/scenario.h"
 #include "sim/sent.h"
+#include "sim/srq.h"
 #include "wire/roce.h"
 
 #include <stdio.h>
@@ -19,7 +20,10 @@ enum {
     VB_SIM_EVENTS = 8,  // of one step
     VB_SIM_TEXT = 400,
     VB_SIM_GRH = 40, // bytes in front of a datagram
+    VB_SIM_SRQS = 6, // of one NIC: two plain ones, and four for XRC
 };
+
+struct vb_mail;
 
 // A completion the NIC has written and the host has not yet polled.
 struct vb_due {
@@ -29,28 +33,43 @@ struct vb_due {
     uint64_t wr_id;
     uint32_t byte_len;
     enum vb_wc_opcode opcode;
-    uint32_t flags, imm; // of a receive
-    uint32_t src_qpn;    // of a datagram
-    uint64_t position;   // of the request in its queue
+    uint32_t flags, imm;         // of a receive
+    uint32_t src_qpn;            // of a datagram
+    uint64_t position;           // of the request in its queue
+    int64_t packet;              // of a receive: the last one of its message
+    const struct vb_simsrq *srq; // that it came from
 };
 
 struct vb_simcq {
     struct vb_driver_cq drv;
     uint32_t cqn;
     uint32_t users;
+    uint32_t unit;
+    uint32_t need; // entries that can be outstanding
+    bool crosses;  // several units write to it: nothing is held back
+    bool broken;   // it has overrun
     uint64_t start, written;
-    struct vb_due *due; // ring, as long as the queue
+    uint64_t visible;   // entries before it can be polled
+    struct vb_due *due; // ring, longer than the queue can get
+    uint32_t due_mask;
     uint64_t due_head, due_tail;
     bool armed; // the host wants an event, for an entry from armed_at on
     bool armed_solicited;
     uint64_t armed_at;
     uint64_t solicited_end; // one past the last solicited entry or error
+    uint32_t hold_count;    // moderation: entries that an event waits for,
+    uint64_t hold_ns;       // or how long
+    uint64_t told;          // written at the last event
+    uint64_t told_ns;       // and when it was; 0: not known, or moderated otherwise since
+    uint64_t due_by_ns;     // when an event that waits must come; 0: none waits
+    uint64_t old_wait_ns;   // when a wait that began under other terms ends at the latest
 };
 
 // What the NIC's own counters should say.
 struct vb_tally {
     uint64_t frames_in, frames_out, timeouts;
     uint64_t atomics, flushes;
+    uint64_t overruns, handed_over, no_mailbox;
     uint64_t asked_to_count; // additions of one that peers posted
     uint64_t counted;        // those whose success they were told of
     uint64_t verdict[VB_RX_STRANGER + 1];
@@ -70,12 +89,28 @@ enum vb_exposed {
     VB_EXPOSED_COUNTERS, // changed by nothing but additions of one
 };
 
+// A processing unit of a NIC, and the frames that it was given.
+struct vb_unit {
+    struct vb_node *node;
+    struct vb_pu *pu;
+    uint32_t index;
+    bool idle;
+    uint64_t step_ns; // of its last step: its clock stands still between them
+    struct vb_rx_frame rx[VB_PORT_RX_BATCH];
+    uint32_t rx_next, rx_count;
+    struct vb_mail *mail;             // from other units; NULL: there are none
+    uint32_t handed;                  // units that got mail by the current step, one bit each
+    uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
+};
+
 struct vb_node {
     struct vb_world *world;
     uint32_t index;
     struct vb_ip ip;
     struct vb_dev *dev;
-    struct vb_pu *pu;
+    struct vb_unit *unit; // scen.units of them
+    struct vb_unit *at;   // the one whose step it is
+    bool holds;           // completions are not visible at once
     struct vb_port *port;
     uint32_t window_bytes, fetch_depth;
     bool no_credits;  // tells none, and is not limited
@@ -93,8 +128,8 @@ struct vb_node {
     uint64_t act_at_ns;     // the host's next turn
     uint64_t idle_ns;       // the host's pause, longer the longer it has had nothing to do
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
-    uint32_t rx_next;
-    uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
+    struct vb_simsrq srq[VB_SIM_SRQS];
+    uint32_t srq_count;
     struct vb_event event_due[VB_SIM_EVENTS];
     uint32_t events_due;
     uint8_t datagram[VB_SIM_GRH + VB_MTU_MAX]; // as the last one should lie in memory
@@ -156,9 +191,20 @@ __attribute__((format(printf, 2, 3))) void vb_world_violate(struct vb_world *w, 
 // The NIC has a new doorbell or frame.
 void vb_node_wake(struct vb_node *node);
 
+// Frames that the units have not consumed.
+bool vb_node_has_frames(const struct vb_node *node);
+// Completions that are held back can be polled; `early`: the port may not have the answers yet.
+void vb_node_publish(struct vb_node *node, bool early);
+
 int vb_node_create(struct vb_node *node, struct vb_world *w, uint32_t index);
 void vb_node_destroy(struct vb_node *node);
 // Up to `steps` steps of the NIC.
 void vb_node_run(struct vb_node *node);
+
+// The unit that a queue pair lives on.
+static inline struct vb_unit *vb_ep_unit(const struct vb_ep *ep)
+{
+    return &ep->node->unit[ep->node->cq[ep->opts.cq[0]].unit];
+}
 
 #endif

@@ -57,11 +57,25 @@ void vb_cqc_publish(struct vb_cqc *cq)
     }
 }
 
+static uint32_t arm_word(const struct vb_cqc *cq)
+{
+    return be32toh(__atomic_load_n(&cq->dbrec[VB_DBREC_CQ_ARM], __ATOMIC_ACQUIRE));
+}
+
+void vb_cqc_arm(struct vb_cqc *cq)
+{
+    uint32_t word = arm_word(cq);
+
+    if (word != cq->armed)
+        cq->fired = 0; // which asks for nothing
+    cq->armed = word;
+}
+
 // The arm word names the consumer's counter: entries from there on count, or only solicited ones
 // and errors among them. A word is answered once.
 bool vb_cqc_fires(struct vb_cqc *cq)
 {
-    uint32_t word = be32toh(__atomic_load_n(&cq->dbrec[VB_DBREC_CQ_ARM], __ATOMIC_ACQUIRE));
+    uint32_t word = arm_word(cq);
     if (word == cq->fired)
         return false;
     uint64_t newest = word & VB_DBREC_ARM_SOLICITED ? cq->solicited : cq->produced;

@@ -30,6 +30,7 @@ struct vb_cqc {
     uint64_t told;         // produced at the last event
     struct vb_timer timer; // ends the wait
     uint32_t fired;        // the last arm word that was answered by an event
+    uint32_t armed;        // the last one that the consumer told of
     uint64_t solicited;    // one past the last solicited entry
     bool overrun;          // an entry found no room: the queue is broken
 };
@@ -55,6 +56,9 @@ bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c);
 // whole.
 void vb_cqc_publish(struct vb_cqc *cq);
 
+// The consumer has written an arm word. Serials come again, so a word that was answered once may be
+// a new one.
+void vb_cqc_arm(struct vb_cqc *cq);
 // Whether the consumer asked for an event that is due now; it is then answered.
 bool vb_cqc_fires(struct vb_cqc *cq);
 

@@ -71,6 +71,7 @@ static void send_cnp(struct vb_pu *pu, struct vb_congestion *c)
     vb_pu_tx_commit(pu, qp, qp->path, header, 0, NULL);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn);
     c->cnp_ns = pu->now_ns + (uint64_t)pu->dev->dcqcn.cnp_interval_us * 1000;
+    pu->turn_frames--; // it is in nobody's turn
     VB_COUNT(pu, qp, np_cnp_sent);
 }
 

@@ -334,6 +334,7 @@ int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
         return -ENOENT;
     if (cq->crossing)
         vb_spin_lock(&cq->lock);
+    vb_cqc_arm(cq);
     vb_cqc_tell(cq->pu, cq, false);
     if (cq->crossing)
         vb_spin_unlock(&cq->lock);

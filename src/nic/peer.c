@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "nic/pu.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 void vb_peer_init_nobody(struct vb_peer *peer)
@@ -19,6 +20,20 @@ static struct vb_peer **list_of(struct vb_pu *pu, const struct vb_ip *address)
     return &pu->peers[(h >> 32) & (VB_PEERS - 1)];
 }
 
+static struct vb_peer *make(const struct vb_pu *pu, const struct vb_ip *address)
+{
+    struct vb_peer *peer = malloc(sizeof *peer);
+
+    if (!peer)
+        return NULL;
+    *peer = (struct vb_peer){.address = *address,
+                             .window = pu->dev->window_bytes,
+                             .limit = pu->dev->window_limit_bytes,
+                             .open = pu->dev->window_bytes};
+    vb_fifo_init(&peer->waiting);
+    return peer;
+}
+
 struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address)
 {
     struct vb_peer **list = list_of(pu, address), *peer = *list;
@@ -26,15 +41,10 @@ struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address)
     while (peer && !vb_ip_equal(&peer->address, address))
         peer = peer->next;
     if (!peer) {
-        peer = malloc(sizeof *peer);
+        peer = make(pu, address);
         if (!peer)
             return NULL;
-        *peer = (struct vb_peer){.address = *address,
-                                 .window = pu->dev->window_bytes,
-                                 .limit = pu->dev->window_limit_bytes,
-                                 .open = pu->dev->window_bytes,
-                                 .next = *list};
-        vb_fifo_init(&peer->waiting);
+        peer->next = *list;
         *list = peer;
     }
     peer->users++;
@@ -78,10 +88,23 @@ void vb_peer_leave(struct vb_pu *pu, struct vb_qpc *qp)
     if (peer == &pu->nobody || --peer->users > 0)
         return;
     struct vb_peer **at = list_of(pu, &peer->address);
-    while (*at != peer)
+    while (*at && *at != peer)
         at = &(*at)->next;
-    *at = peer->next;
+    if (*at)
+        *at = peer->next; // else it is one's own
     free(peer);
+}
+
+int vb_peer_part(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_peer *own = make(pu, &qp->peer->address);
+
+    if (!own)
+        return -ENOMEM;
+    own->users = 1;
+    vb_peer_leave(pu, qp);
+    qp->peer = own;
+    return 0;
 }
 
 bool vb_peer_must_wait(struct vb_pu *pu, struct vb_qpc *qp)
@@ -102,13 +125,11 @@ bool vb_peer_must_wait(struct vb_pu *pu, struct vb_qpc *qp)
     return true;
 }
 
-void vb_peer_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)
+void vb_peer_turn_ended(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
 {
-    // Who had a turn and did not ask has nothing to send any more.
-    if (!pu->refused && vb_link_queued(&qp->wait))
+    // Who had a whole turn and did not ask has nothing to send any more.
+    if (!stays && !pu->refused && vb_link_queued(&qp->wait))
         get_out_of_line(qp->peer, qp);
-    pu->served = NULL;
-    pu->refused = false;
     wake(pu, qp->peer);
 }
 

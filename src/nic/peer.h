@@ -39,6 +39,9 @@ void vb_peer_init_nobody(struct vb_peer *peer);
 struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address);
 // The queue pair has nothing in flight and wants nothing any more.
 void vb_peer_withdraw(struct vb_pu *pu, struct vb_qpc *qp);
+// A window of its own for a queue pair that would wait for answers for ever, before it has sent
+// anything. -ENOMEM.
+int vb_peer_part(struct vb_pu *pu, struct vb_qpc *qp);
 // Withdraws, and the queue pair is without a peer.
 void vb_peer_leave(struct vb_pu *pu, struct vb_qpc *qp);
 // A packet of the queue pair, whose turn it is, finds the window full or others waiting for it.
@@ -46,7 +49,8 @@ void vb_peer_leave(struct vb_pu *pu, struct vb_qpc *qp);
 bool vb_peer_must_wait(struct vb_pu *pu, struct vb_qpc *qp);
 // Somebody waits, and a queue pair's turn has ended: the next turn is for the first in line, if
 // there is room. (What makes room, an acknowledgement, gives its queue pair a turn.)
-void vb_peer_turn_ended(struct vb_pu *pu, struct vb_qpc *qp);
+// `stays`: it had not done all it could.
+void vb_peer_turn_ended(struct vb_pu *pu, struct vb_qpc *qp, bool stays);
 // Packets got lost.
 void vb_peer_lost(struct vb_pu *pu, struct vb_peer *peer);
 

@@ -130,6 +130,8 @@ static enum vb_rx_verdict hand_over(struct vb_pu *pu, struct vb_pu *to,
 {
     if (vb_inbox_put(to->inbox, frame)) {
         pu->handed |= 1u << to->index;
+        pu->count.rcvd_pkts--; // the other unit counts it
+        pu->count.rcvd_bytes -= frame->len;
         pu->count.rx_handed_over++;
     } else {
         pu->count.rx_no_mailbox++;
@@ -248,7 +250,9 @@ static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
         vb_fifo_push(&pu->run, &qp->run);
     pu->turn_frames = 0;
     if (!qp->peer->open)
-        vb_peer_turn_ended(pu, qp);
+        vb_peer_turn_ended(pu, qp, stays);
+    pu->served = NULL;
+    pu->refused = false;
 }
 
 static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)

@@ -174,8 +174,10 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         return -EINVAL;
     if (qp->type != VB_QPT_UD) {
         struct vb_path *path = malloc(sizeof *path);
-        struct vb_peer *peer = path ? vb_peer_join(pu, &m->remote) : NULL;
-        if (!peer) {
+        struct vb_peer *peer = &pu->nobody; // nothing of UC is ever in flight
+        if (path && qp->type != VB_QPT_UC)
+            peer = vb_peer_join(pu, &m->remote);
+        if (!path || !peer) {
             free(path);
             return -ENOMEM;
         }
@@ -205,6 +207,8 @@ static int to_rts(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     if (m->sq_psn > 0xffffff || m->timeout > 31 || m->retry_cnt > 7 || m->rnr_retry > 7 ||
         m->max_rd_atomic > VB_RD_ATOMIC_MAX)
         return -EINVAL;
+    if (m->timeout == 0 && vb_qpc_is_reliable(qp) && vb_peer_part(pu, qp) != 0)
+        return -ENOMEM;
     qp->ack_timeout_ns = m->timeout && vb_qpc_is_reliable(qp) ? 4096ull << m->timeout : 0;
     qp->retry_cnt = r->retries_left = m->retry_cnt;
     qp->rnr_retry = r->rnr_left = m->rnr_retry;

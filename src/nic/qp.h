@@ -54,6 +54,7 @@ struct vb_requester {
     uint32_t reads_out;  // READ requests on the wire
     uint8_t retries_left, rnr_left;
     bool gap_seen; // went back for a lost response; not again before progress
+    bool silence;  // timed out, and has heard nothing since
     enum vb_req_timer timer_kind;
     struct vb_timer timer;
     bool limited;   // the peer tells credits

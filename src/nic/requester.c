@@ -10,7 +10,7 @@
 
 enum {
     PACKET_COST = 64, // window cost of a packet beyond its payload
-    ACK_EVERY = 16,   // packets of a long message between requests for an ACK
+    ACK_EVERY = 16,   // packets between requests for an ACK; a whole turn ends with one
 };
 
 static uint32_t offset_of(const struct vb_wr *wr, uint32_t psn)
@@ -27,9 +27,12 @@ static uint64_t cost_at(const struct vb_qpc *qp, const struct vb_wr *wr, uint32_
     return wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST);
 }
 
+// Who hears nothing from its peer asks with one packet: the window is for those who do.
 static bool must_wait(struct vb_pu *pu, struct vb_qpc *qp)
 {
     const struct vb_peer *peer = qp->peer;
+    if (__builtin_expect(qp->req.silence, 0) && qp->req.cost_sent != qp->req.cost_acked)
+        return true;
     return __builtin_expect(peer->in_flight >= peer->open, 0) && vb_peer_must_wait(pu, qp);
 }
 
@@ -82,7 +85,7 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
     if (progress) {
         r->retries_left = qp->retry_cnt;
         r->rnr_left = qp->rnr_retry;
-        r->gap_seen = false;
+        r->gap_seen = r->silence = false;
         r->probe = false;
         if (r->timer_kind == VB_REQ_TIMER_ACK) {
             r->timer_kind = VB_REQ_TIMER_NONE;
@@ -140,7 +143,9 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
         }
         r->retries_left--;
         r->gap_seen = false;
-        vb_peer_lost(pu, qp->peer);
+        if (!r->silence)
+            vb_peer_lost(pu, qp->peer); // once: the others may have no part in it
+        r->silence = true;
         vb_requester_rewind(pu, qp);
     }
     r->probe = true; // it has waited for credits, too
@@ -430,8 +435,8 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     const struct vb_opcode_info *info = &vb_opcode_table[opcode];
     bool solicited = (wr->fm_ce_se & VB_WQE_SOLICITED) && last && wr->opcode != VB_WQE_WRITE;
     uint64_t in_flight = qp->peer->in_flight + len + PACKET_COST;
-    bool ack = vb_qpc_is_reliable(qp) &&
-               (last || index % ACK_EVERY == ACK_EVERY - 1 || in_flight >= qp->peer->open);
+    bool ack = vb_qpc_is_reliable(qp) && (last || pu->turn_frames % ACK_EVERY == ACK_EVERY - 1 ||
+                                          in_flight >= qp->peer->open || qp->req.silence);
     uint8_t *at = vb_pu_tx_at(pu);
     const uint8_t *lent;
 

@@ -206,6 +206,30 @@ static void test_an_entry_before_the_request(void **state)
     forge_close(f);
 }
 
+// Serials come again, so a request can look like one that was answered before.
+static void test_a_request_that_looks_like_an_old_one(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    post_receives(f, 1);
+    arm(f, false);
+    receive(f, 500, false);
+    EXPECT_FIRED(f);
+    uint32_t answered = f->recv_cq.dbrec[VB_DBREC_CQ_ARM];
+    for (uint32_t i = 0; i < 2; i++) {
+        arm(f, true);
+        vb_dev_cq_armed(f->dev, f->recv_cqn);
+        EXPECT_NOT_FIRED(f);
+    }
+    arm(f, false);
+    assert_int_equal(f->recv_cq.dbrec[VB_DBREC_CQ_ARM], answered);
+    vb_dev_cq_armed(f->dev, f->recv_cqn);
+    EXPECT_FIRED(f);
+    vb_dev_cq_armed(f->dev, f->recv_cqn); // to look again changes nothing
+    EXPECT_NOT_FIRED(f);
+    forge_close(f);
+}
+
 // An event that finds no room waits for it: nobody is left asleep.
 static void test_a_full_queue_of_events_tells_later(void **state)
 {
@@ -596,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_requests_replace_each_other),
         cmocka_unit_test(test_a_long_wait_for_a_solicited_entry),
         cmocka_unit_test(test_an_entry_before_the_request),
+        cmocka_unit_test(test_a_request_that_looks_like_an_old_one),
         cmocka_unit_test(test_a_full_queue_of_events_tells_later),
         cmocka_unit_test(test_an_overrun_is_told_once),
         cmocka_unit_test(test_the_first_packet_in_rtr),

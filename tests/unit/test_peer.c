@@ -122,6 +122,52 @@ static void test_a_failed_queue_pair_gives_its_share_back(void **state)
     forge_close(f);
 }
 
+// Nobody may keep the window for a peer that does not answer: others need it.
+static void test_who_hears_nothing_asks_with_one_packet(void **state)
+{
+    (void)state;
+    struct forge *f = open_with(WINDOW, WINDOW);
+    const struct vb_peer *peer = f->ctx->peer;
+    f->now_ns = 1000000;
+    forge_post(f, 1, VB_WR_SEND, 0, 400 * MTU);
+    forge_run(f);
+    for (uint32_t i = 0; i < 3; i++) {
+        forge_forget(f);
+        f->now_ns = vb_pu_deadline(f->pu);
+        forge_run(f);
+        assert_int_equal(f->sent_count, 1);
+        assert_true(forge_sent(f, 0)->ack_request);
+        assert_int_equal(peer->in_flight, COST);
+        assert_int_equal(peer->open, WINDOW / 2); // cut once, and it is in nobody's way
+    }
+    forge_ack(f, 100);
+    assert_int_equal(peer->in_flight, WINDOW / 2);
+    forge_close(f);
+}
+
+static void test_who_waits_for_ever_has_a_window_of_its_own(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.timeout = 0;
+    struct forge *f = forge_open(&o);
+    struct vb_peer *shared = vb_peer_join(f->pu, &f->remote);
+    assert_non_null(shared);
+    assert_ptr_not_equal(f->ctx->peer, shared);
+    assert_int_equal(shared->users, 1);
+    struct vb_peer *own = f->ctx->peer;
+    f->ctx->peer = shared;
+    vb_peer_leave(f->pu, f->ctx);
+    f->ctx->peer = own;
+    forge_close(f);
+    f = forge_open(NULL);
+    shared = vb_peer_join(f->pu, &f->remote);
+    assert_ptr_equal(f->ctx->peer, shared);
+    assert_int_equal(shared->users, 2);
+    shared->users--;
+    forge_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +176,8 @@ int main(void)
         cmocka_unit_test(test_losses_halve_it_to_the_least),
         cmocka_unit_test(test_a_timeout_is_a_loss_and_a_busy_receiver_is_none),
         cmocka_unit_test(test_a_failed_queue_pair_gives_its_share_back),
+        cmocka_unit_test(test_who_hears_nothing_asks_with_one_packet),
+        cmocka_unit_test(test_who_waits_for_ever_has_a_window_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
