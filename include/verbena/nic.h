@@ -7,9 +7,10 @@
 // use one NIC at once, but a completion queue and all queue pairs bound to it are for one thread at
 // a time: polling uses them all.
 //
-// Signal handlers may post, poll and call vb_nic_progress(): where that interrupts a call on the
-// same queue or a thread that runs the NIC, nothing is done and 0 returned. Running the NIC takes
-// memory from malloc() only for a new peer of datagrams or of the port shm. It changes errno.
+// Signal handlers may post, poll and call vb_nic_progress() on a NIC of one unit, but for shared
+// receive queues and queues that are being resized or lose a queue pair: where that interrupts a
+// call on the same queue or a thread that runs the NIC, nothing is done and 0 returned. Running the
+// NIC may take memory from malloc(), which a handler must then not interrupt. It changes errno.
 //
 // A thread that is cancelled is never cancelled in the middle of a call, unless its type is
 // PTHREAD_CANCEL_ASYNCHRONOUS.

@@ -68,7 +68,8 @@ static bool turn(struct vb_nic *nic, const struct vb_qp *only)
 
     for (uint32_t i = 0; i < nic->lanes; i++) {
         vb_lane_run(&nic->lane[i]);
-        done = has_sent(&nic->lane[i]) && done;
+        if (!only || only->send_cq->lane == &nic->lane[i])
+            done = has_sent(&nic->lane[i]) && done;
     }
     if (only)
         return done && has_answered(nic, only);

@@ -86,8 +86,13 @@ static int open_auto(const struct vb_nic_opts *o, const char *address, struct vb
     int err = open_udp(o, address, udp, count);
     if (err)
         return err;
+    err = open_shm(o, address, shm, count);
+    if (err == -EADDRINUSE) { // peers would meet that one
+        close_ports(udp, count);
+        return err;
+    }
     // Without a place to meet there is still the network.
-    if (open_shm(o, address, shm, count) != 0) {
+    if (err) {
         memcpy(ports, udp, count * sizeof *ports);
         return 0;
     }

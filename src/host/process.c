@@ -6,6 +6,7 @@
 #include "port/clock.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 enum {
@@ -15,7 +16,7 @@ enum {
 static struct {
     pthread_mutex_t lock;
     struct vb_fifo nics;
-    bool hooked;
+    bool forks, exits; // the hooks are there
     int cancel_before; // of the thread that forks
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .nics = {{&process.nics.head, &process.nics.head}}};
 
@@ -25,6 +26,16 @@ static struct {
          l = next, next = l->next)
 
 // ---- fork
+
+static bool lock_until(pthread_mutex_t *lock, uint64_t give_up_ns)
+{
+    while (pthread_mutex_trylock(lock) != 0) {
+        if (vb_clock_ns() >= give_up_ns)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
 
 // Only the thread that forks lives on in the child. All locks are taken before, so that no other
 // thread is in the middle of something; a NIC whose locks cannot be had (by a signal handler that
@@ -40,8 +51,10 @@ static void before_fork(void)
     FOR_EACH_NIC(nic)
     {
         nic->torn = !vb_host_lock_until(nic, give_up_ns);
-        if (!nic->torn)
-            pthread_mutex_lock(&nic->event_lock);
+        if (!nic->torn && !lock_until(&nic->event_lock, give_up_ns)) {
+            nic->torn = true;
+            vb_host_unlock(nic);
+        }
     }
 }
 
@@ -106,11 +119,11 @@ static void at_exit(void)
 int vb_process_enter(struct vb_nic *nic)
 {
     pthread_mutex_lock(&process.lock);
-    if (!process.hooked)
-        process.hooked =
-            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0 &&
-            atexit(at_exit) == 0;
-    bool hooked = process.hooked;
+    if (!process.forks)
+        process.forks = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+    if (!process.exits)
+        process.exits = atexit(at_exit) == 0;
+    bool hooked = process.forks && process.exits;
     if (hooked)
         vb_fifo_push(&process.nics, &nic->process);
     pthread_mutex_unlock(&process.lock);

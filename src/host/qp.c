@@ -114,16 +114,20 @@ int vb_qp_destroy(struct vb_qp *qp)
     struct vb_nic *nic = qp->nic;
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    int before = vb_cancel_hold();
     vb_host_lock_answered(nic, qp);
-    give_back_receive(qp);
+    if (!nic->orphan)
+        give_back_receive(qp);
     vb_host_leave_groups(qp);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
-    forget_completions(qp);
+    if (!nic->orphan) // whose locks may be held by threads that are not here
+        forget_completions(qp);
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     vb_link_remove(&qp->link);
     vb_host_unlock(nic);
     vb_driver_qp_fini(&qp->driver);
     free(qp);
+    vb_cancel_allow(before);
     return err;
 }
 

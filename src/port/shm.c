@@ -148,7 +148,9 @@ static int shm_sleep(struct vb_port *port)
     set_nap(s, nap + (nap & 1 ? 2 : 1));
     atomic_thread_fence(memory_order_seq_cst); // see ring_bells() for the other side
     for (uint32_t i = 0; i < s->guest_count; i++) {
-        if (!s->guest[i]->garbage && vb_shm_ring_waiting(&s->guest[i]->ring)) {
+        const struct shm_guest *g = s->guest[i];
+        // A guest that waits for its space back rings no bell.
+        if (!g->garbage && (vb_shm_ring_waiting(&g->ring) || g->returned != g->ring.pos)) {
             set_nap(s, last_nap(s) + 1);
             return -EAGAIN;
         }

@@ -104,9 +104,15 @@ static int watch(struct udp *u, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
     if (u->epoll < 0) {
-        u->epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (u->epoll < 0 || epoll_ctl(u->epoll, EPOLL_CTL_ADD, u->fd, &event) < 0)
+        int all = epoll_create1(EPOLL_CLOEXEC);
+        if (all < 0)
             return -errno;
+        if (epoll_ctl(all, EPOLL_CTL_ADD, u->fd, &event) < 0) {
+            int error = -errno;
+            close(all);
+            return error;
+        }
+        u->epoll = all;
     }
     return epoll_ctl(u->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
