@@ -337,6 +337,22 @@ static void test_spoiled_frames_are_dropped_and_counted(void **state)
     free_scene(s);
 }
 
+// A guest whose ring is full rings no bell, so its space must be back before a nap.
+static void test_no_sleep_on_space_that_a_guest_waits_for(void **state)
+{
+    struct scene *s = make_scene(*state, 2);
+    struct vb_port *port = s->to.port[1];
+    s->path.spoiled = true;
+    for (uint32_t i = 0; i < 5; i++)
+        send_to(s, 1, i);
+    while (port->stats.rx_bad_icrc < 5)
+        assert_int_equal(port->ops->receive(port, s->frames), 0);
+    assert_int_equal(port->ops->sleep(port), -EAGAIN);
+    assert_int_equal(port->ops->receive(port, s->frames), 0);
+    assert_true(port->ops->sleep(port) >= 0);
+    free_scene(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +364,7 @@ int main(void)
         KIT_TEST(test_links_that_lie),
         KIT_TEST(test_a_forged_ring_ends_alone),
         KIT_TEST(test_spoiled_frames_are_dropped_and_counted),
+        KIT_TEST(test_no_sleep_on_space_that_a_guest_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
