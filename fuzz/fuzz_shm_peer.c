@@ -90,7 +90,8 @@ static void set_up(void)
     target.shm = (struct shm *)target.port;
     struct vb_ip stranger;
     require(vb_shm_address_parse("127.0.0.2", &stranger, NULL) == 0);
-    require(vb_shm_place_open(&target.place, target.dir, &stranger, NULL) == 0);
+    require(vb_shm_place_open((struct shm_place *[]){&target.place}, 1, target.dir, &stranger,
+                              NULL) == 0);
     void *map;
     target.board_fd = vb_shm_memory_create("board", sizeof *target.board, &map);
     target.board = map;

@@ -116,7 +116,6 @@ struct vb_srq {
     struct vb_nic *nic;
     struct vb_cq *cq; // of an XRC queue
     uint32_t srqn;
-    atomic_bool busy; // being posted to
     struct vb_driver_srq driver;
 };
 

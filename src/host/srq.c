@@ -103,9 +103,5 @@ int vb_post_srq(struct vb_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
 {
     if (vb_host_is_foreign(srq->nic))
         return -EPERM;
-    if (!vb_host_enter(&srq->busy))
-        return 0;
-    int posted = vb_driver_post_srq(&srq->driver, wr, n);
-    vb_host_leave(&srq->busy);
-    return posted;
+    return vb_driver_post_srq(&srq->driver, wr, n);
 }

@@ -27,11 +27,13 @@ static uint64_t cost_at(const struct vb_qpc *qp, const struct vb_wr *wr, uint32_
     return wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST);
 }
 
-// Who hears nothing from its peer asks with one packet: the window is for those who do.
+// Who hears nothing from a peer that it shares asks with one packet: the window is for those who
+// do.
 static bool must_wait(struct vb_pu *pu, struct vb_qpc *qp)
 {
     const struct vb_peer *peer = qp->peer;
-    if (__builtin_expect(qp->req.silence, 0) && qp->req.cost_sent != qp->req.cost_acked)
+    if (__builtin_expect(qp->req.silence, 0) && peer->users > 1 &&
+        qp->req.cost_sent != qp->req.cost_acked)
         return true;
     return __builtin_expect(peer->in_flight >= peer->open, 0) && vb_peer_must_wait(pu, qp);
 }

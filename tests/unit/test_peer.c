@@ -127,7 +127,8 @@ static void test_who_hears_nothing_asks_with_one_packet(void **state)
 {
     (void)state;
     struct forge *f = open_with(WINDOW, WINDOW);
-    const struct vb_peer *peer = f->ctx->peer;
+    struct vb_peer *peer = f->ctx->peer;
+    peer->users++;
     f->now_ns = 1000000;
     forge_post(f, 1, VB_WR_SEND, 0, 400 * MTU);
     forge_run(f);
@@ -142,6 +143,7 @@ static void test_who_hears_nothing_asks_with_one_packet(void **state)
     }
     forge_ack(f, 100);
     assert_int_equal(peer->in_flight, WINDOW / 2);
+    peer->users--;
     forge_close(f);
 }
 
