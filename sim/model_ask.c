@@ -441,11 +441,11 @@ static uint64_t deadline_of(const struct vb_ep *ep, bool held, bool waits)
 
     if (a->rnr_wait)
         return a->rnr_until_ns;
+    if (waits)
+        return UINT64_MAX; // those whose packets fill the window have timers
     if (a->armed && !a->went_back)
         retry_ns = a->resent_ns + (4096ull << ep->link.timeout);
-    if (!held)
-        return retry_ns;
-    return waits && retry_ns > ask_ns ? retry_ns : ask_ns;
+    return held ? ask_ns : retry_ns;
 }
 
 void vb_model_ask_idle(struct vb_ep *ep)
