@@ -93,7 +93,7 @@ static enum vb_rx_verdict receive_fails(struct vb_ep *ep, uint8_t syndrome, enum
 
 // ---- SEND and WRITE
 
-static void receive_ends(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes)
+void vb_model_receive_ends(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes)
 {
     struct vb_answering *a = &ep->answer;
     bool write = pkt->facts & VB_OP_WRITE;
@@ -103,6 +103,7 @@ static void receive_ends(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t
     a->done_bytes = bytes;
     a->done_imm = pkt->imm;
     a->done_solicited = pkt->solicited;
+    a->done_src_qpn = pkt->src_qpn;
     a->done_opcode = VB_CQE_RESP_SEND;
     if (pkt->facts & VB_OP_IMM)
         a->done_opcode = write ? VB_CQE_RESP_WR_IMM : VB_CQE_RESP_SEND_IMM;
@@ -143,7 +144,7 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
         return refuse_access(ep, pkt->imm);
     a->filled += pkt->payload_len;
     if (pkt->facts & VB_OP_LAST)
-        receive_ends(ep, pkt, a->filled);
+        vb_model_receive_ends(ep, pkt, a->filled);
     return accept(ep, pkt, 1);
 }
 
@@ -172,7 +173,7 @@ static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt
             vb_cover(cover_of(ep), VB_COVER_RNR_WRITE);
             return not_ready(ep);
         }
-        receive_ends(ep, pkt, a->whole);
+        vb_model_receive_ends(ep, pkt, a->whole);
     }
     vb_spans_add(&f->writes, offset, pkt->payload_len);
     f->bytes = pkt->payload;

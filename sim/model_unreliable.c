@@ -163,22 +163,6 @@ const struct vb_intake *vb_model_use_receive(struct vb_ep *ep)
     return vb_ep_intake(ep, a->done);
 }
 
-void vb_model_receive_ends(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes)
-{
-    struct vb_answering *a = &ep->answer;
-    bool write = pkt->facts & VB_OP_WRITE;
-
-    a->done_due = true;
-    a->done_syndrome = VB_SYN_OK;
-    a->done_bytes = bytes;
-    a->done_imm = pkt->imm;
-    a->done_solicited = pkt->solicited;
-    a->done_src_qpn = pkt->src_qpn;
-    a->done_opcode = VB_CQE_RESP_SEND;
-    if (pkt->facts & VB_OP_IMM)
-        a->done_opcode = write ? VB_CQE_RESP_WR_IMM : VB_CQE_RESP_SEND_IMM;
-}
-
 enum vb_rx_verdict vb_model_receive_fails(struct vb_ep *ep, uint8_t syndrome)
 {
     ep->answer.done_due = true;
