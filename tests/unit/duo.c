@@ -283,3 +283,13 @@ void duo_fill(uint8_t *bytes, uint32_t len, uint32_t seed)
     for (uint32_t i = 0; i < len; i++)
         bytes[i] = (uint8_t)((seed + i) * 2654435761u >> 11);
 }
+
+bool duo_wait_ok(struct vb_cq *cq, uint64_t wr_id)
+{
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+    struct vb_wc wc = {0};
+    while (vb_poll_cq(cq, &wc, 1) == 0)
+        if (duo_now_ns() > until)
+            return false;
+    return wc.status == VB_WC_OK && wc.wr_id == wr_id;
+}

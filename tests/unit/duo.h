@@ -83,6 +83,16 @@ struct vb_nic_event duo_wait_event(struct vb_nic *nic);
 uint64_t duo_counter(const struct vb_nic *nic, const char *name);
 void duo_fill(uint8_t *bytes, uint32_t len, uint32_t seed);
 uint64_t duo_now_ns(void);
+// Polls for one completion, which must be this one and good: for other threads than the test's,
+// where cmocka's asserts do not work. DUO_CHECK ends such a thread and says where it failed.
+bool duo_wait_ok(struct vb_cq *cq, uint64_t wr_id);
+#define DUO_CHECK(w, condition)   \
+    do {                          \
+        if (!(condition)) {       \
+            (w)->line = __LINE__; \
+            return NULL;          \
+        }                         \
+    } while (0)
 
 // The thread sanitizer takes threads that a forked child does not have for rivals, and lets it
 // start none: there children neither free what they inherited nor open NICs.

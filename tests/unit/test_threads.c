@@ -32,24 +32,6 @@ struct worker {
     pthread_t thread;
 };
 
-#define CHECK(w, condition)       \
-    do {                          \
-        if (!(condition)) {       \
-            (w)->line = __LINE__; \
-            return NULL;          \
-        }                         \
-    } while (0)
-
-static bool wait_ok(struct vb_cq *cq, uint64_t wr_id)
-{
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    struct vb_wc wc = {0};
-    while (vb_poll_cq(cq, &wc, 1) == 0)
-        if (duo_now_ns() > until)
-            return false;
-    return wc.status == VB_WC_OK && wc.wr_id == wr_id;
-}
-
 // Writes a number, adds to it, reads it back.
 static void *exchange(void *arg)
 {
@@ -69,9 +51,9 @@ static void *exchange(void *arg)
         }
         wr[1].atomic.swap_add = 1000;
         *mine = i;
-        CHECK(w, vb_post_send(w->qp, wr, 3) == 3);
-        CHECK(w, wait_ok(w->cq, i));
-        CHECK(w, mine[1] == i + 1000);
+        DUO_CHECK(w, vb_post_send(w->qp, wr, 3) == 3);
+        DUO_CHECK(w, duo_wait_ok(w->cq, i));
+        DUO_CHECK(w, mine[1] == i + 1000);
     }
     return w;
 }
@@ -87,13 +69,13 @@ static void *register_memory(void *arg)
         struct vb_pd *pd = NULL;
         struct vb_mw *mw = NULL;
         struct vb_mr_opts opts = {.addr = own, .len = 128, .rights = VB_RIGHT_ALL};
-        CHECK(w, vb_pd_alloc(e->nic, &pd) == 0);
-        CHECK(w, vb_mr_reg(pd, own, sizeof own, VB_RIGHT_ALL, &mr) == 0);
-        CHECK(w, vb_mr_change(mr, pd, &opts) == 0);
-        CHECK(w, vb_mw_alloc(pd, VB_MW_TYPE_2, &mw) == 0);
-        CHECK(w, vb_mw_free(mw) == 0);
-        CHECK(w, vb_mr_dereg(mr) == 0);
-        CHECK(w, vb_pd_free(pd) == 0);
+        DUO_CHECK(w, vb_pd_alloc(e->nic, &pd) == 0);
+        DUO_CHECK(w, vb_mr_reg(pd, own, sizeof own, VB_RIGHT_ALL, &mr) == 0);
+        DUO_CHECK(w, vb_mr_change(mr, pd, &opts) == 0);
+        DUO_CHECK(w, vb_mw_alloc(pd, VB_MW_TYPE_2, &mw) == 0);
+        DUO_CHECK(w, vb_mw_free(mw) == 0);
+        DUO_CHECK(w, vb_mr_dereg(mr) == 0);
+        DUO_CHECK(w, vb_pd_free(pd) == 0);
     }
     return w;
 }
@@ -108,25 +90,25 @@ static void *make_queue_pairs(void *arg)
         struct vb_srq *srq = NULL;
         struct vb_cq *cq = NULL;
         struct vb_qp *qp = NULL;
-        CHECK(w, vb_cq_create(e->nic, &(struct vb_cq_opts){.entries = 8}, &cq) == 0);
-        CHECK(w, vb_srq_create(e->pd, &(struct vb_srq_opts){.depth = 4}, &srq) == 0);
+        DUO_CHECK(w, vb_cq_create(e->nic, &(struct vb_cq_opts){.entries = 8}, &cq) == 0);
+        DUO_CHECK(w, vb_srq_create(e->pd, &(struct vb_srq_opts){.depth = 4}, &srq) == 0);
         const struct vb_qp_opts opts = {.srq = srq, .send_cq = cq, .recv_cq = cq, .send_depth = 4};
-        CHECK(w, vb_qp_create(e->pd, &opts, &qp) == 0);
+        DUO_CHECK(w, vb_qp_create(e->pd, &opts, &qp) == 0);
         self.qpn = vb_qp_num(qp);
-        CHECK(w, vb_qp_connect(qp, &self) == 0);
+        DUO_CHECK(w, vb_qp_connect(qp, &self) == 0);
         const struct vb_sge sge = {(uintptr_t)e->memory + w->at, 8, vb_mr_key(e->mr)};
         const struct vb_recv_wr recv = {.wr_id = 1, .sge = &sge, .num_sge = 1};
         struct vb_send_wr send = {.wr_id = 2, .opcode = VB_WR_SEND, .flags = VB_WR_SIGNALED};
-        CHECK(w, vb_post_srq(srq, &recv, 1) == 1);
-        CHECK(w, vb_post_send(qp, &send, 1) == 1);
+        DUO_CHECK(w, vb_post_srq(srq, &recv, 1) == 1);
+        DUO_CHECK(w, vb_post_send(qp, &send, 1) == 1);
         struct vb_wc wc[2];
         for (int got = 0; got < 2;)
             got += vb_poll_cq(cq, wc, 2);
-        CHECK(w, vb_cq_resize(cq, 16) == 0);
-        CHECK(w, vb_qp_fail(qp) == 0);
-        CHECK(w, vb_qp_destroy(qp) == 0);
-        CHECK(w, vb_srq_destroy(srq) == 0);
-        CHECK(w, vb_cq_destroy(cq) == 0);
+        DUO_CHECK(w, vb_cq_resize(cq, 16) == 0);
+        DUO_CHECK(w, vb_qp_fail(qp) == 0);
+        DUO_CHECK(w, vb_qp_destroy(qp) == 0);
+        DUO_CHECK(w, vb_srq_destroy(srq) == 0);
+        DUO_CHECK(w, vb_cq_destroy(cq) == 0);
     }
     return w;
 }
@@ -139,8 +121,8 @@ static void *disturb(void *arg)
     struct vb_nic_event event;
     uint8_t gid[16];
     for (unsigned i = 0; !atomic_load(w->stop); i++) {
-        CHECK(w, vb_nic_set_faults(nic, i % 2 ? "off" : "drop=1%", NULL) == 0);
-        CHECK(w, vb_nic_set_faults(nic, "no such rule", NULL) != 0);
+        DUO_CHECK(w, vb_nic_set_faults(nic, i % 2 ? "off" : "drop=1%", NULL) == 0);
+        DUO_CHECK(w, vb_nic_set_faults(nic, "no such rule", NULL) != 0);
         duo_counter(nic, "faults_dropped");
         vb_nic_gid(nic, gid);
         while (vb_nic_take_event(nic, &event) == 0)
@@ -203,25 +185,25 @@ static void *sleep_and_take(void *arg)
     struct vb_channel *channel = NULL;
     struct vb_cq *cq = NULL, *told = NULL;
     struct vb_wc wc;
-    CHECK(w, vb_channel_create(e->nic, &channel) == 0);
+    DUO_CHECK(w, vb_channel_create(e->nic, &channel) == 0);
     const struct vb_cq_opts opts = {.entries = 8, .channel = channel};
-    CHECK(w, vb_cq_create(e->nic, &opts, &cq) == 0);
+    DUO_CHECK(w, vb_cq_create(e->nic, &opts, &cq) == 0);
     const struct vb_qp_opts with = {.send_cq = cq, .recv_cq = cq, .send_depth = 4};
     struct vb_qp *qp = NULL;
-    CHECK(w, vb_qp_create(e->pd, &with, &qp) == 0);
+    DUO_CHECK(w, vb_qp_create(e->pd, &with, &qp) == 0);
     struct vb_qp_peer self = duo_peer(w->d, 1, qp);
-    CHECK(w, vb_qp_connect(qp, &self) == 0);
+    DUO_CHECK(w, vb_qp_connect(qp, &self) == 0);
     for (uint64_t i = 0; i < ROUNDS; i++) {
         struct vb_send_wr wr = {.wr_id = i, .opcode = VB_WR_NOP, .flags = VB_WR_SIGNALED};
-        CHECK(w, vb_cq_arm(cq, false) == 0);
-        CHECK(w, vb_post_send(qp, &wr, 1) == 1);
-        CHECK(w, duo_is_readable(vb_channel_fd(channel), DUO_PATIENCE_S * 1000));
-        CHECK(w, vb_channel_take(channel, &told) == 0 && told == cq);
-        CHECK(w, vb_poll_cq(cq, &wc, 1) == 1 && wc.wr_id == i);
+        DUO_CHECK(w, vb_cq_arm(cq, false) == 0);
+        DUO_CHECK(w, vb_post_send(qp, &wr, 1) == 1);
+        DUO_CHECK(w, duo_is_readable(vb_channel_fd(channel), DUO_PATIENCE_S * 1000));
+        DUO_CHECK(w, vb_channel_take(channel, &told) == 0 && told == cq);
+        DUO_CHECK(w, vb_poll_cq(cq, &wc, 1) == 1 && wc.wr_id == i);
     }
-    CHECK(w, vb_qp_destroy(qp) == 0);
-    CHECK(w, vb_cq_destroy(cq) == 0);
-    CHECK(w, vb_channel_destroy(channel) == 0);
+    DUO_CHECK(w, vb_qp_destroy(qp) == 0);
+    DUO_CHECK(w, vb_cq_destroy(cq) == 0);
+    DUO_CHECK(w, vb_channel_destroy(channel) == 0);
     return w;
 }
 

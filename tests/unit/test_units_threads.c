@@ -46,14 +46,6 @@ struct worker {
     pthread_t thread;
 };
 
-#define CHECK(w, condition)       \
-    do {                          \
-        if (!(condition)) {       \
-            (w)->line = __LINE__; \
-            return NULL;          \
-        }                         \
-    } while (0)
-
 static void open_side(struct side *s, unsigned host, const char *port, const char *faults)
 {
     char text[16], why[VB_ERROR_TEXT] = "";
@@ -107,16 +99,6 @@ static void prepare(struct worker *w, struct side *a, struct side *b, uint32_t n
     }
 }
 
-static bool wait_ok(struct vb_cq *cq, uint64_t wr_id)
-{
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    struct vb_wc wc = {0};
-    while (vb_poll_cq(cq, &wc, 1) == 0)
-        if (duo_now_ns() > until)
-            return false;
-    return wc.status == VB_WC_OK && wc.wr_id == wr_id;
-}
-
 static bool request(struct worker *w, uint32_t i, enum vb_wr_opcode opcode, uint64_t wr_id)
 {
     uint64_t at = (w->number * QPS + i) * (uint64_t)BYTES;
@@ -129,7 +111,7 @@ static bool request(struct worker *w, uint32_t i, enum vb_wr_opcode opcode, uint
                             .raddr = (uintptr_t)w->b->memory + at + WORD,
                             .rkey = vb_mr_key(w->b->mr)};
     wr.atomic.swap_add = 1;
-    return vb_post_send(w->qp[i], &wr, 1) == 1 && wait_ok(w->cq[i], wr_id);
+    return vb_post_send(w->qp[i], &wr, 1) == 1 && duo_wait_ok(w->cq[i], wr_id);
 }
 
 // Adds, sends and reads on queue pairs of both units.
@@ -138,11 +120,11 @@ static void *ask_all(struct worker *w)
     for (uint64_t round = 0; round < ROUNDS; round++) {
         for (uint32_t i = 0; i < QPS; i++) {
             uint64_t sum;
-            CHECK(w, request(w, i, VB_WR_FADD, 3 * round));
-            CHECK(w, request(w, i, VB_WR_SEND, 3 * round + 1));
-            CHECK(w, request(w, i, VB_WR_READ, 3 * round + 2));
+            DUO_CHECK(w, request(w, i, VB_WR_FADD, 3 * round));
+            DUO_CHECK(w, request(w, i, VB_WR_SEND, 3 * round + 1));
+            DUO_CHECK(w, request(w, i, VB_WR_READ, 3 * round + 2));
             memcpy(&sum, w->a->memory + (w->number * QPS + i) * (size_t)BYTES, sizeof sum);
-            CHECK(w, sum == round + 1);
+            DUO_CHECK(w, sum == round + 1);
         }
     }
     return w;
@@ -182,15 +164,15 @@ static void *take(void *arg)
     while (atomic_load(t->running) > 0) {
         struct vb_cq *told;
         struct vb_nic_event event;
-        CHECK(t, vb_cq_arm(t->cq, false) == 0);
+        DUO_CHECK(t, vb_cq_arm(t->cq, false) == 0);
         (void)duo_is_readable(vb_channel_fd(t->s->channel), 1);
         (void)vb_channel_take(t->s->channel, &told); // the other taker may have been faster
         while (vb_nic_take_event(t->s->nic, &event) == 0)
             ;
         int n = vb_poll_cq(t->cq, wc, 8);
         for (int i = 0; i < n; i++) {
-            CHECK(t, wc[i].status == VB_WC_OK && wc[i].opcode == VB_WC_RECV);
-            CHECK(t, post_shared(t->s, wc[i].wr_id));
+            DUO_CHECK(t, wc[i].status == VB_WC_OK && wc[i].opcode == VB_WC_RECV);
+            DUO_CHECK(t, post_shared(t->s, wc[i].wr_id));
             atomic_fetch_add(t->taken, 1);
         }
     }
@@ -212,9 +194,9 @@ static void *meddle(void *arg)
     struct meddler *m = arg;
     for (unsigned i = 0; atomic_load(m->running) > 0; i++) {
         struct vb_mr *mr = NULL;
-        CHECK(m, vb_nic_set_faults(m->s->nic, i % 2 ? "off" : m->rules, NULL) == 0);
-        CHECK(m, vb_mr_reg(m->s->pd, m->s->memory, 8, VB_RIGHT_LOCAL_WRITE, &mr) == 0);
-        CHECK(m, vb_mr_dereg(mr) == 0);
+        DUO_CHECK(m, vb_nic_set_faults(m->s->nic, i % 2 ? "off" : m->rules, NULL) == 0);
+        DUO_CHECK(m, vb_mr_reg(m->s->pd, m->s->memory, 8, VB_RIGHT_LOCAL_WRITE, &mr) == 0);
+        DUO_CHECK(m, vb_mr_dereg(mr) == 0);
         duo_counter(m->s->nic, "faults_dropped");
         vb_nic_progress(m->s->nic);
     }
