@@ -159,6 +159,18 @@ enum vb_wqe_opcode {
     VB_WQE_ATOMIC_WRITE = 0x3f, // ctrl + raddr + 8 bytes of data
 };
 
+// opmod of a SEND or WRITE that sends one result instead of its operands (CORE-Direct's CALC): each
+// segment names a record of 16 bytes, aligned to 16, a value and a tag, both big-endian.
+enum vb_wqe_calc {
+    VB_WQE_CALC_ADD = 1,
+    VB_WQE_CALC_FLOAT_ADD = 2,
+    VB_WQE_CALC_MAX = 3, // of the greatest value, with its tag
+    VB_WQE_CALC_AND = 4,
+    VB_WQE_CALC_OR = 5,
+    VB_WQE_CALC_XOR = 6,
+    VB_WQE_CALC_MIN = 7, // not ConnectX's: there it takes MAX of negated values
+};
+
 // opmod of a masked atomic, by the bytes of its arguments.
 enum {
     VB_WQE_OPMOD_MASKED4 = 0x08,

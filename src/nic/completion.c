@@ -9,7 +9,7 @@
 
 static bool has_room(struct vb_cqc *cq)
 {
-    if (cq->produced - cq->consumed < cq->entries)
+    if (cq->produced - cq->consumed < cq->entries || cq->ignores_overrun)
         return true;
     uint32_t ci = be32toh(__atomic_load_n(&cq->dbrec[VB_DBREC_CQ_CI], __ATOMIC_ACQUIRE));
     uint64_t consumed = vb_widen24(cq->consumed, ci);
@@ -42,7 +42,7 @@ bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c)
     }
     uint8_t se = c->solicited ? VB_CQE_SE : 0;
     __atomic_store_n(&cqe->op_own, (uint8_t)(c->opcode << 4 | se | (owner ^ 1)), __ATOMIC_RELAXED);
-    cq->produced++;
+    __atomic_store_n(&cq->produced, cq->produced + 1, __ATOMIC_RELEASE); // others may WAIT for it
     if (c->solicited || c->syndrome != VB_SYN_OK)
         cq->solicited = cq->produced;
     return true;

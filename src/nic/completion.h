@@ -3,11 +3,14 @@
 #ifndef VB_NIC_COMPLETION_H
 #define VB_NIC_COMPLETION_H
 
+#include "base/fifo.h"
+#include "base/serial.h"
 #include "base/spin.h"
 #include "nic/dev.h"
 #include "nic/timer.h"
 #include "verbena/wqe.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,17 +26,28 @@ struct vb_cqc {
     uint64_t published;   // entries before it can be seen
     struct vb_cqc *later; // next in the PU's list of queues with entries not published
     bool listed;
-    uint64_t consumed;     // as last read from the doorbell record
-    uint32_t users;        // queue pairs and shared receive queues bound to it
-    uint32_t hold_count;   // moderation: entries that an event waits for
-    uint64_t hold_ns;      // or how long since the first of them
-    uint64_t told;         // produced at the last event
-    struct vb_timer timer; // ends the wait
-    uint32_t fired;        // the last arm word that was answered by an event
-    uint32_t armed;        // the last one that the consumer told of
-    uint64_t solicited;    // one past the last solicited entry
-    bool overrun;          // an entry found no room: the queue is broken
+    uint64_t consumed;        // as last read from the doorbell record
+    uint32_t users;           // queue pairs and shared receive queues bound to it
+    uint32_t hold_count;      // moderation: entries that an event waits for
+    uint64_t hold_ns;         // or how long since the first of them
+    uint64_t told;            // produced at the last event
+    struct vb_timer timer;    // ends the wait
+    uint32_t fired;           // the last arm word that was answered by an event
+    uint32_t armed;           // the last one that the consumer told of
+    uint64_t solicited;       // one past the last solicited entry
+    bool overrun;             // an entry found no room: the queue is broken
+    bool ignores_overrun;     // there always is
+    atomic_bool watched;      // somebody waits for an entry,
+    struct vb_fifo waiters;   // these: struct vb_cross
+    struct vb_spin wait_lock; // of both, where there are several units
 };
+
+// Whether entry number `index` (24 bits of it) has been produced.
+static inline bool vb_cqc_has(const struct vb_cqc *cq, uint32_t index)
+{
+    uint64_t produced = __atomic_load_n(&cq->produced, __ATOMIC_ACQUIRE);
+    return vb_psn_diff((uint32_t)produced, index) > 0;
+}
 
 struct vb_completion {
     uint32_t qpn;

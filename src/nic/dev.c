@@ -16,6 +16,7 @@ enum {
     PDS_MAX = 1 << 16,
     CQS_MAX = 1 << 16,
     SRQS_MAX = 1 << 16,
+    PROGRAMS_MAX = 1 << 16,
 };
 
 #define PD_FREE UINT32_MAX
@@ -45,7 +46,6 @@ static struct vb_pu *pu_create(struct vb_dev *dev, uint32_t index)
     memset(pu, 0, sizeof *pu);
     pu->dev = dev;
     pu->index = index;
-    pu->fetch_depth = dev->fetch_depth;
     vb_fifo_init(&pu->run);
     vb_peer_init_nobody(&pu->nobody);
     vb_fifo_init(&pu->cnps);
@@ -125,6 +125,9 @@ void vb_dev_destroy(struct vb_dev *dev)
         if (dev->pu[i])
             pu_destroy(dev->pu[i]);
     vb_mkey_table_fini(&dev->mkeys);
+    for (uint32_t i = 0; i < dev->program_room; i++)
+        free(dev->programs[i]);
+    free(dev->programs);
     free(dev->cqs);
     free(dev->srqs);
     free(dev->pd_users);
@@ -254,15 +257,10 @@ int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_at
 // Timers there can be once there is one queue pair or completion queue more.
 static uint32_t timers_after(const struct vb_dev *dev)
 {
-    return (dev->qp_count + 1) * (dev->dcqcn_on ? 2 : 1) + dev->cq_count + 1;
+    return (dev->qp_count + 1) * (dev->dcqcn_on ? 2 : 1) + dev->crosses + 1 + dev->cq_count + 1;
 }
 
 // ---- completion queues
-
-static struct vb_cqc *cq_of(struct vb_dev *dev, uint32_t cqn)
-{
-    return cqn && cqn <= dev->cq_room ? dev->cqs[cqn - 1] : NULL;
-}
 
 int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn)
 {
@@ -295,7 +293,9 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
                           .published = attr->start,
                           .told = attr->start,
                           .timer = {.deadline_ns = VB_TIMER_NEVER, .owner = VB_TIMER_OF_CQ},
+                          .ignores_overrun = attr->ignore_overrun,
                           .consumed = attr->start};
+    vb_fifo_init(&cq->waiters);
     dev->cqs[i] = cq;
     dev->cq_count++;
     *cqn = cq->cqn;
@@ -304,7 +304,7 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
 
 int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entries)
 {
-    struct vb_cqc *cq = cq_of(dev, cqn);
+    struct vb_cqc *cq = vb_dev_cq(dev, cqn);
     if (!cq)
         return -ENOENT;
     if (!ring || entries > VB_CQ_ENTRIES_MAX || !vb_is_pow2(entries))
@@ -317,7 +317,7 @@ int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entr
 
 int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns)
 {
-    struct vb_cqc *cq = cq_of(dev, cqn);
+    struct vb_cqc *cq = vb_dev_cq(dev, cqn);
     if (!cq)
         return -ENOENT;
     if (count > cq->entries || (count > 1) != (period_ns > 0))
@@ -329,7 +329,7 @@ int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_
 
 int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
 {
-    struct vb_cqc *cq = cq_of(dev, cqn);
+    struct vb_cqc *cq = vb_dev_cq(dev, cqn);
     if (!cq)
         return -ENOENT;
     if (cq->crossing)
@@ -343,13 +343,14 @@ int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn)
 
 int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
 {
-    struct vb_cqc *cq = cq_of(dev, cqn);
+    struct vb_cqc *cq = vb_dev_cq(dev, cqn);
     if (!cq)
         return -ENOENT;
     if (cq->users)
         return -EBUSY;
     vb_pu_publish(cq->pu);
     vb_timer_remove(&cq->pu->timers, &cq->timer);
+    vb_cross_forget(cq);
     dev->cq_count--;
     dev->cqs[cqn - 1] = NULL;
     free(cq);
@@ -361,7 +362,7 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
 int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint32_t *srqn)
 {
     uint32_t *users = pd_users(dev, attr->pd), i = 0;
-    struct vb_cqc *cq = cq_of(dev, attr->cqn);
+    struct vb_cqc *cq = vb_dev_cq(dev, attr->cqn);
     struct vb_srqc *srq;
 
     if (!users || (attr->cqn && !cq))
@@ -422,6 +423,86 @@ int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit)
     return 0;
 }
 
+// ---- chain programs
+
+int vb_dev_program_create(struct vb_dev *dev, const struct vb_program_attr *attr, uint32_t *number)
+{
+    uint32_t *users = pd_users(dev, attr->pd), i = 0;
+    struct vb_cqc *audit = vb_dev_cq(dev, attr->audit_cqn);
+
+    if (!users || (attr->audit_cqn && !audit))
+        return -ENOENT;
+    while (i < dev->program_room && dev->programs[i])
+        i++;
+    if (i == dev->program_room) {
+        struct vb_program **programs =
+            grow(dev->programs, &dev->program_room, PROGRAMS_MAX, sizeof *programs, 0);
+        if (!programs)
+            return -ENOMEM;
+        dev->programs = programs;
+    }
+    struct vb_program *p = calloc(1, sizeof *p);
+    if (!p)
+        return -ENOMEM;
+    *p = (struct vb_program){
+        .number = i + 1, .pd = attr->pd, .limit = attr->limit, .audit = audit, .left = attr->limit};
+    if (audit)
+        audit->users++;
+    ++*users;
+    dev->programs[i] = p;
+    *number = p->number;
+    return 0;
+}
+
+int vb_dev_program_destroy(struct vb_dev *dev, uint32_t number)
+{
+    struct vb_program *p = vb_dev_program(dev, number);
+    if (!p)
+        return -ENOENT;
+    if (p->users)
+        return -EBUSY;
+    if (p->audit)
+        p->audit->users--;
+    --*pd_users(dev, p->pd);
+    dev->programs[number - 1] = NULL;
+    free(p);
+    return 0;
+}
+
+int vb_dev_program_stop(struct vb_dev *dev, uint32_t number)
+{
+    struct vb_program *p = vb_dev_program(dev, number);
+    if (!p)
+        return -ENOENT;
+    atomic_store_explicit(&p->stopped, true, memory_order_relaxed);
+    for (uint32_t i = 0, left = p->users; left > 0; i++) {
+        struct vb_qpc *qp = dev->qps[i];
+        if (!qp || !qp->cross || qp->cross->program != p)
+            continue;
+        left--;
+        if (qp->state != VB_QPS_RESET)
+            vb_qpc_fail(qp->pu, qp);
+    }
+    return 0;
+}
+
+int vb_dev_program_query(struct vb_dev *dev, uint32_t number, uint64_t *executed, bool *stopped)
+{
+    struct vb_program *p = vb_dev_program(dev, number);
+    if (!p)
+        return -ENOENT;
+    *executed = atomic_load_explicit(&p->executed, memory_order_relaxed);
+    *stopped = atomic_load_explicit(&p->stopped, memory_order_relaxed);
+    return 0;
+}
+
+static void join_program(const struct vb_qpc *qp, struct vb_program *program)
+{
+    program->users++;
+    if (program->audit && program->audit->pu != qp->pu)
+        program->audit->crossing = true;
+}
+
 // ---- queue pairs
 
 // Numbers are handed out round robin with a generation above the index, so that packets for a queue
@@ -445,12 +526,16 @@ static_assert(VB_DOORBELL_QPS == 1 << 14, "14 bits of a number are the index");
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn)
 {
     uint32_t *users = pd_users(dev, attr->pd);
-    struct vb_cqc *send_cq = cq_of(dev, attr->send_cqn), *recv_cq = cq_of(dev, attr->recv_cqn);
+    struct vb_cqc *send_cq = vb_dev_cq(dev, attr->send_cqn),
+                  *recv_cq = vb_dev_cq(dev, attr->recv_cqn);
     struct vb_qpc *qp;
 
     struct vb_srqc *srq = vb_dev_srq(dev, attr->srqn);
-    if (!users || !send_cq || !recv_cq || (attr->srqn && !srq))
+    struct vb_program *program = vb_dev_program(dev, attr->program);
+    if (!users || !send_cq || !recv_cq || (attr->srqn && !srq) || (attr->program && !program))
         return -ENOENT;
+    if (program && program->pd != attr->pd)
+        return -EINVAL;
     if (send_cq->pu->qp_count >= VB_DOORBELL_QPS / dev->pu_count)
         return -ENOMEM;
     int err = vb_timers_reserve(&send_cq->pu->timers, timers_after(dev));
@@ -469,6 +554,9 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     qp->pu = send_cq->pu;
     if (recv_cq->pu != qp->pu)
         recv_cq->crossing = true;
+    dev->crosses += qp->cross != NULL;
+    if (program)
+        join_program(qp, program);
     qp->qpn = qpn_draw(dev, qp->pu);
     qp->sq.source.qpn = qp->qpn;
     dev->qps[qp->qpn & (VB_DOORBELL_QPS - 1)] = qp;
@@ -502,6 +590,8 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
     if (!qp)
         return -ENOENT;
     p->retired = qp->req.head ? qp->req.head->counter : qp->sq.fetched;
+    if (qp->loops && qp->state < VB_QPS_SQE)
+        p->retired = qp->cross->snap.executed;
     p->answers_owed = qp->resp.job_count;
     p->running = qp->state == VB_QPS_RTS || qp->state >= VB_QPS_SQE ||
                  (qp->state == VB_QPS_SQD && qp->req.una_wr != qp->req.unbegun);
@@ -529,6 +619,9 @@ int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
     --*pd_users(dev, qp->pd);
     dev->qps[qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     dev->qp_count--;
+    dev->crosses -= qp->cross != NULL;
+    if (qp->cross && qp->cross->program)
+        qp->cross->program->users--;
     qp->pu->qp_count--;
     vb_qpc_destroy(qp->pu, qp);
     return 0;

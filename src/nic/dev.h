@@ -94,11 +94,12 @@ struct vb_dev_opts {
 };
 
 struct vb_cqc_attr {
-    uint32_t pu;      // the unit that owns it; queue pairs live on that of their send queue
-    void *ring;       // entries * 64 bytes, all op_own bytes with VB_CQE_INVALID
-    uint32_t entries; // power of two
-    uint32_t *dbrec;  // two words
-    uint64_t start;   // counter to start from; only tests use other than 0
+    uint32_t pu;         // the unit that owns it; queue pairs live on that of their send queue
+    void *ring;          // entries * 64 bytes, all op_own bytes with VB_CQE_INVALID
+    uint32_t entries;    // power of two
+    uint32_t *dbrec;     // two words
+    uint64_t start;      // counter to start from; only tests use other than 0
+    bool ignore_overrun; // entries that nobody took are overwritten; they count all the same
 };
 
 struct vb_srqc_attr {
@@ -125,6 +126,18 @@ struct vb_qpc_attr {
     uint32_t *dbrec;             // two words
     uint64_t sq_start, rq_start; // counters to start from; only tests use other than 0
     bool no_wqe_checks;          // ignore idx and qpn in control segments (chain programs)
+    // Chain programs, on reliable connections. A queue pair connected with itself makes no packets.
+    bool cross_channel;              // WAIT, SEND_EN, RECV_EN and CALC are legal
+    bool managed_send, managed_recv; // only what SEND_EN or RECV_EN allows is executed
+    uint32_t fetch_depth;            // of a loop; 0: as the device's
+    uint32_t rate, burst;            // entries per second, and at once; 0: no limit
+    uint32_t program;                // 0: none
+};
+
+struct vb_program_attr {
+    uint32_t pd;
+    uint32_t limit;     // entries executed for each request that comes in; 0: any number
+    uint32_t audit_cqn; // gets a completion for each executed entry; 0: nobody asks
 };
 
 // What a transition needs; fields of other transitions are ignored.
@@ -195,6 +208,14 @@ int vb_dev_qp_detach(struct vb_dev *dev, uint32_t qpn, const struct vb_ip *group
 bool vb_dev_qp_leave(struct vb_dev *dev, uint32_t qpn, struct vb_ip *group);
 const struct vb_qp_counters *vb_dev_qp_counters(struct vb_dev *dev, uint32_t qpn); // NULL: none
 int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn);
+
+int vb_dev_program_create(struct vb_dev *dev, const struct vb_program_attr *attr,
+                          uint32_t *program);
+int vb_dev_program_destroy(struct vb_dev *dev, uint32_t program); // -EBUSY: queue pairs are in it
+// Fails all its queue pairs.
+int vb_dev_program_stop(struct vb_dev *dev, uint32_t program);
+// How many entries were executed, and whether it was stopped.
+int vb_dev_program_query(struct vb_dev *dev, uint32_t program, uint64_t *executed, bool *stopped);
 
 // ---- the processing unit
 // Units run at the same time, each in one thread at a time; all that is above needs all of them at

@@ -264,7 +264,7 @@ static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
     if (owes && vb_responder_step(pu, qp))
         return true;
     if (qp->state == VB_QPS_RTS || qp->state == VB_QPS_SQD)
-        return vb_requester_step(pu, qp);
+        return qp->loops ? vb_loop_step(pu, qp) : vb_requester_step(pu, qp);
     return qp->state >= VB_QPS_SQE && vb_flush_step(pu, qp);
 }
 
@@ -317,6 +317,8 @@ static bool timer_step(struct vb_pu *pu)
         return false;
     if (timer->owner == VB_TIMER_OF_RATE) {
         vb_congestion_timer(pu, VB_CONTAINER_OF(timer, struct vb_congestion, resume));
+    } else if (timer->owner == VB_TIMER_OF_CROSS) {
+        vb_cross_timer(pu, VB_CONTAINER_OF(timer, struct vb_cross, timer));
     } else if (timer->owner == VB_TIMER_OF_CQ) {
         struct vb_cqc *cq = VB_CONTAINER_OF(timer, struct vb_cqc, timer);
         VB_RECORD(pu, .kind = VB_STEP_TIMER, .cqn = cq->cqn);
@@ -363,7 +365,7 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
     while (made > 0 && pu->turn_frames < VB_TURN_FRAMES) {
         bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
         bool done = qp->req.head != qp->req.una_wr;
-        if (!done && !owes && qp->state == VB_QPS_RTS)
+        if (!done && !owes && qp->state == VB_QPS_RTS && !qp->loops)
             made = vb_requester_run(pu, qp);
         else
             made = qp_step(pu, qp);
@@ -383,6 +385,8 @@ static uint32_t run_turns(struct vb_pu *pu)
         if (pu->tx_full)
             break; // it keeps its turn until there is room
         end_turn(pu, qp, pu->turn_frames >= VB_TURN_FRAMES);
+        if (pu->looped >= VB_POLL_LOOPED)
+            break; // the rest next time: frames may have come
     }
     return steps;
 }
@@ -401,7 +405,7 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
         while (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu))
             steps++;
         steps += run_turns(pu);
-    } while (steps != before && !pu->tx_full);
+    } while (steps != before && !pu->tx_full && pu->looped < VB_POLL_LOOPED);
     return steps;
 }
 
@@ -410,9 +414,10 @@ uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
     uint32_t steps = 0;
 
     pu->now_ns = now_ns;
+    pu->looped = 0;
     if (!pu->observer)
         return poll_unobserved(pu);
-    while (vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
+    while (pu->looped < VB_POLL_LOOPED && vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
         steps++;
     return steps;
 }

@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum {
-    VB_TURN_FRAMES = 64, // a queue pair may send before the next one's turn
-    VB_AH_PATHS = 256,   // power of two
+    VB_TURN_FRAMES = 64,  // a queue pair may send before the next one's turn
+    VB_POLL_LOOPED = 256, // entries without packets that one poll executes: programs may never end
+    VB_AH_PATHS = 256,    // power of two
     VB_EVENTS = 256,
     VB_EVENT_RETRY_NS = 10000, // until one that found no room is told
 };
@@ -33,7 +34,6 @@ struct vb_pu {
     struct vb_qpc *recv_done; // its receive completion is due before the next frame
     struct vb_fifo run;       // queue pairs with something to do
     struct vb_fifo cnps;      // those that owe a CNP: struct vb_congestion
-    uint32_t fetch_depth;     // as the device's
     uint32_t turn_frames;     // sent by the queue pair at the head of the run list
     bool tx_full;
     struct vb_timers timers;
@@ -45,6 +45,7 @@ struct vb_pu {
     struct vb_peer *peers[VB_PEERS], nobody;
     const struct vb_qpc *served; // waited for its peer's window and has it for this turn
     bool refused;                // a packet of this turn found that window full
+    uint32_t looped;             // entries executed in this poll that made no packet
     struct vb_event event[VB_EVENTS];
     uint32_t event_head, event_count;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
@@ -82,9 +83,22 @@ struct vb_dev {
     bool dcqcn_on;
     struct vb_dcqcn_params dcqcn;
     const struct vb_dev_hooks *hooks;
+    uint32_t crosses; // queue pairs with cross-channel work
+    struct vb_program **programs;
+    uint32_t program_room;
     uint32_t pu_count;
     struct vb_pu *pu[VB_PUS_MAX];
 };
+
+static inline struct vb_program *vb_dev_program(struct vb_dev *dev, uint32_t number)
+{
+    return number && number <= dev->program_room ? dev->programs[number - 1] : NULL;
+}
+
+static inline struct vb_cqc *vb_dev_cq(struct vb_dev *dev, uint32_t cqn)
+{
+    return cqn && cqn <= dev->cq_room ? dev->cqs[cqn - 1] : NULL;
+}
 
 static inline struct vb_qpc *vb_dev_qp(struct vb_dev *dev, uint32_t qpn)
 {

@@ -39,7 +39,7 @@ static void complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
         vb_qpc_fail(pu, qp);
         return;
     }
-    if (!pu->dev->hold_completions || cq->crossing) {
+    if (!pu->dev->hold_completions || cq->crossing || cq->ignores_overrun) {
         vb_cqc_publish(cq);
     } else if (!cq->listed) {
         cq->listed = true;
@@ -47,6 +47,8 @@ static void complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
         pu->unpublished = cq;
     }
     vb_cqc_tell(pu, cq, cq->crossing); // its timer is another unit's
+    if (__builtin_expect(pu->dev->crosses, 0))
+        vb_cross_produced(pu, cq);
 }
 
 void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
@@ -92,6 +94,8 @@ void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)
     qp->req.timer_kind = VB_REQ_TIMER_NONE;
     qp->resp.job_count = qp->resp.job_new = 0;
     qp->resp.answer = VB_ANSWER_NONE;
+    if (qp->loops)
+        vb_loop_abandon(qp);
     vb_peer_withdraw(pu, qp);
     vb_pu_kick(pu, qp);
 }
@@ -139,6 +143,8 @@ static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
     vb_responder_reset(qp);
     vb_congestion_reset(pu, qp);
     retire_path(pu, qp);
+    if (qp->cross)
+        vb_cross_reset(pu, qp);
     qp->sq.end = qp->sq.fetched = qp->sq.start;
     qp->rq.end = qp->rq.taken = qp->rq.start;
     qp->flushing = qp->heard = false;
@@ -196,6 +202,7 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     qp->min_rnr_timer = m->min_rnr_timer;
     qp->resp.epsn = m->rq_psn;
     qp->resp.pd = qp->pd;
+    qp->loops = qp->cross && m->dest_qpn == qp->qpn && vb_ip_equal(&m->local, &m->remote);
     qp->state = VB_QPS_RTR;
     return 0;
 }
@@ -272,6 +279,11 @@ static bool is_legal(const struct vb_qpc_attr *a)
 {
     if ((unsigned)a->type >= VB_QPT_COUNT || (a->type == VB_QPT_XRC_TGT) != (a->xrcd != 0))
         return false;
+    if ((a->cross_channel || a->managed_send || a->managed_recv) &&
+        (a->type != VB_QPT_RC || (a->managed_recv && a->srqn)))
+        return false;
+    if ((a->rate || a->program || a->fetch_depth) && !a->cross_channel)
+        return false;
     // A target of XRC has no queues of its own, an initiator only one to send.
     return a->type < VB_QPT_XRC_INI || (!a->srqn && !a->rq_entries);
 }
@@ -334,6 +346,17 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
                             .start = a->rq_start,
                             .end = a->rq_start,
                             .taken = a->rq_start};
+    qp->sq.gate.managed = a->managed_send;
+    qp->rq.gate.managed = a->managed_recv;
+    atomic_init(&qp->sq.gate.open, a->sq_start);
+    atomic_init(&qp->rq.gate.open, a->rq_start);
+    qp->sq.source.cross = a->cross_channel;
+    qp->plain = a->type == VB_QPT_RC && !a->cross_channel;
+    qp->fetch_depth = a->fetch_depth ? a->fetch_depth : send_cq->pu->dev->fetch_depth;
+    if (a->cross_channel && vb_cross_create(qp, a) != 0) {
+        free(qp);
+        return -ENOMEM;
+    }
     *out = qp;
     return 0;
 }
@@ -341,6 +364,8 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
 void vb_qpc_destroy(struct vb_pu *pu, struct vb_qpc *qp)
 {
     to_reset(pu, qp);
+    if (qp->cross)
+        vb_cross_destroy(pu, qp);
     vb_congestion_detach(pu, qp);
     free(qp);
 }

@@ -7,6 +7,7 @@
 #include "base/fifo.h"
 #include "nic/completion.h"
 #include "nic/congestion.h"
+#include "nic/cross.h"
 #include "nic/dev.h"
 #include "nic/srq.h"
 #include "nic/timer.h"
@@ -24,6 +25,7 @@ struct vb_sq {
     uint64_t end;                // the producer's counter as last read
     uint64_t fetched;            // next block to fetch
     struct vb_wqe_source source; // what fetching needs to know of all this
+    struct vb_gate gate;
 };
 
 struct vb_rq {
@@ -33,6 +35,7 @@ struct vb_rq {
     uint64_t start;
     uint64_t end;
     uint64_t taken; // next entry to consume
+    struct vb_gate gate;
 };
 
 // Requests are one list in posting order:
@@ -159,6 +162,7 @@ struct vb_qpc {
     struct vb_srqc *srq;
     uint32_t dest_qpn;
     uint32_t mtu, mtu_shift;
+    uint32_t fetch_depth; // requests fetched ahead
     struct vb_path *path;
     struct vb_cqc *send_cq, *recv_cq;
     uint32_t access;         // remote rights granted
@@ -167,6 +171,8 @@ struct vb_qpc {
     uint8_t max_rd_atomic, max_dest_rd_atomic;
     uint8_t min_rnr_timer;
     bool wqe_checks;
+    bool loops;         // connected with itself: executed in loop.c, no packet is made
+    bool plain;         // a reliable connection without cross-channel work
     bool sends_plainly; // no datagrams, and at no rate
     bool flushing;      // the request that failed has had its completion
     bool drained;       // in SQD, and said so
@@ -179,6 +185,7 @@ struct vb_qpc {
     struct vb_qp_counters count; // since it was created
     struct vb_responder resp;
     struct vb_congestion *congestion; // NULL: off
+    struct vb_cross *cross;           // NULL: no cross-channel work
 };
 
 static inline bool vb_qpc_is_reliable(const struct vb_qpc *qp)

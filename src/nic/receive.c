@@ -11,6 +11,11 @@ static uint64_t produced(const uint32_t *dbrec, uint64_t consumed)
     return vb_widen16(consumed, (uint16_t)word);
 }
 
+static uint64_t opened(struct vb_gate *gate, const uint32_t *dbrec)
+{
+    return vb_gate_read(gate, be32toh(__atomic_load_n(dbrec, __ATOMIC_ACQUIRE)));
+}
+
 // A producer that claims more than its ring holds has overwritten what it posted; of such a claim
 // nothing is taken.
 static void refresh(uint64_t *end, uint64_t consumed, uint32_t room, const uint32_t *dbrec)
@@ -22,12 +27,18 @@ static void refresh(uint64_t *end, uint64_t consumed, uint32_t room, const uint3
 
 void vb_sq_refresh(struct vb_qpc *qp)
 {
-    refresh(&qp->sq.end, qp->sq.fetched, qp->sq.blocks, qp->sq.dbrec);
+    if (qp->sq.gate.managed)
+        qp->sq.end = opened(&qp->sq.gate, qp->sq.dbrec);
+    else
+        refresh(&qp->sq.end, qp->sq.fetched, qp->sq.blocks, qp->sq.dbrec);
 }
 
 void vb_rq_refresh(struct vb_qpc *qp)
 {
-    refresh(&qp->rq.end, qp->rq.taken, qp->rq.entries, qp->rq.dbrec);
+    if (qp->rq.gate.managed)
+        qp->rq.end = opened(&qp->rq.gate, qp->rq.dbrec);
+    else
+        refresh(&qp->rq.end, qp->rq.taken, qp->rq.entries, qp->rq.dbrec);
 }
 
 void vb_receive_parse(struct vb_recv *recv, const uint8_t *segs, size_t bytes)
@@ -64,5 +75,7 @@ bool vb_receive_load(struct vb_pu *pu, struct vb_qpc *qp)
     vb_receive_parse(recv, rq->ring + (rq->taken & (rq->entries - 1)) * rq->stride, rq->stride);
     recv->counter = rq->taken++;
     recv->srq = NULL;
+    if (qp->cross && qp->cross->program)
+        vb_program_called(qp->cross->program);
     return true;
 }

@@ -174,7 +174,7 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_sq *sq = &qp->sq;
 
-    if (sq->fetched == sq->end || qp->req.fetched_ahead >= pu->fetch_depth)
+    if (sq->fetched == sq->end || qp->req.fetched_ahead >= qp->fetch_depth)
         return false;
     if (vb_wr_pool_reserve(&pu->pool) != 0)
         return false; // tried again at the next doorbell or acknowledgement
@@ -251,10 +251,9 @@ static enum vb_cqe_syndrome change_key(struct vb_pu *pu, struct vb_qpc *qp, cons
 static void give_numbers(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 {
     struct vb_requester *r = &qp->req;
-    bool local = wr->opcode == VB_WQE_NOP || wr->opcode == VB_WQE_UMR;
 
     wr->first_psn = r->next_psn;
-    wr->psns = local ? 0 : vb_packets_of(qp, wr->length);
+    wr->psns = vb_wqe_is_local(wr->opcode) ? 0 : vb_packets_of(qp, wr->length);
     wr->cost_base = r->cost_next;
     r->next_psn = vb_psn_add(r->next_psn, wr->psns);
     r->cost_next += wr->length + (uint64_t)wr->psns * PACKET_COST;
@@ -277,7 +276,7 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
 
     if (!wr)
         return false;
-    if ((wr->awaits || qp->type != VB_QPT_RC) && wr->syndrome == VB_SYN_OK)
+    if ((wr->awaits || !qp->plain) && wr->syndrome == VB_SYN_OK)
         wr->syndrome = (uint8_t)judge(qp, wr);
     if (wr->syndrome != VB_SYN_OK)
         return fail_in_turn(pu, qp, wr);
@@ -296,6 +295,11 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
                   .counter = wr->counter, .detail = VB_SYN_FLUSH);
         vb_qpc_fail(pu, qp); // on purpose
         return true;         // its turn goes on: there is something to flush
+    }
+    if (__builtin_expect(qp->cross != NULL, 0)) {
+        enum vb_cross_verdict verdict = vb_cross_begin(pu, qp, wr);
+        if (verdict != VB_CROSS_GO)
+            return verdict == VB_CROSS_STOP && fail_in_turn(pu, qp, wr);
     }
     give_numbers(pu, qp, wr);
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,

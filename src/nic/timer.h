@@ -13,7 +13,8 @@
 enum vb_timer_owner {
     VB_TIMER_OF_REQUESTER,
     VB_TIMER_OF_CQ,
-    VB_TIMER_OF_RATE, // of a queue pair that congestion control holds
+    VB_TIMER_OF_RATE,  // of a queue pair that congestion control holds
+    VB_TIMER_OF_CROSS, // of one that its own rate holds
 };
 
 struct vb_timer {

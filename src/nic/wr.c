@@ -3,6 +3,7 @@
 #include "nic/wr.h"
 
 #include "base/bytes.h"
+#include "nic/calc.h"
 #include "nic/memory.h"
 #include "wire/roce.h"
 
@@ -46,7 +47,7 @@ void vb_wr_put_long(struct vb_wr_pool *pool, void *block)
     pool->free_long = block;
 }
 
-static uint8_t *take_long(struct vb_wr_pool *pool)
+uint8_t *vb_wr_take_long(struct vb_wr_pool *pool)
 {
     void *block = pool->free_long;
     memcpy(&pool->free_long, block, sizeof pool->free_long);
@@ -93,22 +94,28 @@ static void skip(struct entry *e, uint32_t segs)
 }
 
 // Inline bytes may follow each other in several inline segments, as mlx5's driver may write them.
-static bool parse_inline(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry data)
+bool vb_wqe_gather_inline(const uint8_t *from, uint32_t segs, uint8_t *dst, uint32_t *length)
 {
-    uint32_t end = data.segs * VB_WQE_SEG_BYTES;
+    uint32_t end = segs * VB_WQE_SEG_BYTES;
 
-    wr->longer = take_long(pool);
-    wr->is_inline = true;
+    *length = 0;
     for (uint32_t at = 0; at + 4 <= end;) {
-        uint32_t count = vb_get_be32(data.at + at);
+        uint32_t count = vb_get_be32(from + at);
         uint32_t len = count & ~VB_WQE_INLINE;
         if (!(count & VB_WQE_INLINE) || len > end - at - 4)
             return false;
-        memcpy(wr->longer + wr->length, data.at + at + 4, len);
-        wr->length += len;
+        memcpy(dst + *length, from + at + 4, len);
+        *length += len;
         at = (at + 4 + len + VB_WQE_SEG_BYTES - 1) & ~(VB_WQE_SEG_BYTES - 1u);
     }
     return true;
+}
+
+static bool parse_inline(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry data)
+{
+    wr->longer = vb_wr_take_long(pool);
+    wr->is_inline = true;
+    return vb_wqe_gather_inline(data.at, data.segs, wr->longer, &wr->length);
 }
 
 static bool parse_list(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry data)
@@ -118,7 +125,7 @@ static bool parse_list(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry d
     if (data.segs > VB_MAX_SGE)
         return false;
     if (data.segs > VB_WR_SHORT_SEGS)
-        wr->longer = take_long(pool);
+        wr->longer = vb_wr_take_long(pool);
     struct vb_seg *seg = wr->longer ? (struct vb_seg *)(void *)wr->longer : wr->seg;
     for (uint32_t i = 0; i < data.segs; i++) {
         const uint8_t *s = data.at + i * VB_WQE_SEG_BYTES;
@@ -244,10 +251,38 @@ static bool parse_datagram(struct vb_wr *wr, struct entry *e)
     return wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM;
 }
 
-static bool parse(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uint8_t opmod)
+static bool parse_cross(struct vb_wr *wr, struct entry e)
+{
+    if (e.segs != 1)
+        return false;
+    wr->imm = vb_get_be32(e.at + 8);
+    wr->rkey = vb_get_be32(e.at + 12);
+    return true;
+}
+
+// Every operand is a record that lies where records do.
+static bool parse_calc(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uint8_t opmod)
+{
+    bool writes = wr->opcode == VB_WQE_WRITE || wr->opcode == VB_WQE_WRITE_IMM;
+    bool sends = wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM;
+
+    if (!vb_calc_exists(opmod) || !(writes || sends) || (writes && !parse_raddr(wr, &e)) ||
+        !parse_list(wr, pool, e) || wr->num_seg == 0)
+        return false;
+    for (uint32_t i = 0; i < wr->num_seg; i++) {
+        const struct vb_seg *seg = &vb_wr_segs(wr)[i];
+        if (seg->len != VB_CALC_RECORD_BYTES || seg->addr % VB_CALC_RECORD_BYTES)
+            return false;
+    }
+    wr->calc = opmod;
+    return true;
+}
+
+static bool parse(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uint8_t opmod,
+                  bool cross)
 {
     if (opmod != 0 && wr->opcode != VB_WQE_MASKED_CS && wr->opcode != VB_WQE_MASKED_FA)
-        return false;
+        return cross && parse_calc(wr, pool, e, opmod);
     switch (wr->opcode) {
     case VB_WQE_NOP: return true;
     case VB_WQE_SEND:
@@ -265,6 +300,9 @@ static bool parse(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uin
         return parse_raddr(wr, &e) && parse_payload(wr, pool, e) && wr->length == 8;
     case VB_WQE_FLUSH: return parse_flush(wr, e);
     case VB_WQE_UMR: return parse_umr(wr, e);
+    case VB_WQE_WAIT:
+    case VB_WQE_SEND_EN:
+    case VB_WQE_RECV_EN: return cross && parse_cross(wr, e);
     default: return false;
     }
 }
@@ -272,7 +310,7 @@ static bool parse(struct vb_wr *wr, struct vb_wr_pool *pool, struct entry e, uin
 // The segments that come before the operation's own.
 static bool parse_heads(struct vb_wr *wr, struct entry *e, enum vb_wqe_heads heads)
 {
-    if (wr->opcode == VB_WQE_NOP || wr->opcode == VB_WQE_UMR || heads == VB_WQE_HEAD_PLAIN)
+    if (heads == VB_WQE_HEAD_PLAIN || vb_wqe_is_local(wr->opcode))
         return true;
     if (heads == VB_WQE_HEAD_DATAGRAM)
         return parse_datagram(wr, e);
@@ -371,7 +409,7 @@ struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *s
     struct entry rest = {copy + sizeof *ctrl, (ctrl->ds & VB_WQE_DS_MASK) - 1u};
     uint8_t opmod = wr->opcode == VB_WQE_NOP && !source->checks ? 0 : ctrl->opmod;
     wr->imm = ctrl->imm;
-    if (!parse_heads(wr, &rest, source->heads) || !parse(wr, pool, rest, opmod))
+    if (!parse_heads(wr, &rest, source->heads) || !parse(wr, pool, rest, opmod, source->cross))
         wr->syndrome = VB_SYN_LOCAL_QP_OP;
     return wr;
 }

@@ -45,13 +45,16 @@ struct vb_wr {
     uint8_t fm_ce_se;
     uint8_t blocks; // 0: its length field makes no sense, so the next entry cannot be found
     uint8_t num_seg;
-    uint8_t syndrome;  // VB_SYN_OK, or why it cannot be executed
-    bool is_inline;    // `longer` holds the payload
-    bool awaits;       // only an answer of its own completes it, no later acknowledgement
-    uint8_t arg_bytes; // of a masked atomic: 4 or 8
-    uint32_t imm;      // as it stands in the entry; of a UMR the key
-    uint32_t srqn;     // XRC
-    uint8_t *longer;   // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
+    uint8_t syndrome; // VB_SYN_OK, or why it cannot be executed
+    bool is_inline;   // `longer` holds the payload
+    bool awaits;      // only an answer of its own completes it, no later acknowledgement
+    union {
+        uint8_t arg_bytes; // of an atomic: 4 or 8
+        uint8_t calc;      // of a SEND or WRITE: what is made of its segments (enum vb_wqe_calc)
+    };
+    uint32_t imm;    // as it stands in the entry; of a UMR the key, of a WAIT the index
+    uint32_t srqn;   // XRC
+    uint8_t *longer; // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
     union {
         struct vb_atomic_args atomic; // its one segment is seg[0] of the other union
         uint8_t rgid[16];             // datagrams: raddr is the QPN, rkey the Q_Key
@@ -111,12 +114,27 @@ struct vb_wqe_source {
     uint64_t end; // the producer's counter: blocks past it do not exist
     uint32_t qpn;
     bool checks; // idx and qpn of the control segment must be right
+    bool cross;  // cross-channel operations are legal
     enum vb_wqe_heads heads;
 };
 
 // Copies and checks the entry at source->counter. Never fails: a malformed entry becomes a request
 // with a syndrome. Takes from the pool, which was reserved.
 struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *source);
+
+// Operations that end where they begin, without a packet.
+static inline bool vb_wqe_is_local(uint8_t opcode)
+{
+    const uint64_t local = 1ull << VB_WQE_NOP | 1ull << VB_WQE_UMR | 1ull << VB_WQE_WAIT |
+                           1ull << VB_WQE_SEND_EN | 1ull << VB_WQE_RECV_EN;
+    return opcode < 64 && local >> opcode & 1;
+}
+
+// Copies the data of inline segments that follow each other. False: they make no sense.
+bool vb_wqe_gather_inline(const uint8_t *at, uint32_t segs, uint8_t *dst, uint32_t *len);
+
+// Takes a block of VB_WR_LONG_BYTES from a pool that was reserved.
+uint8_t *vb_wr_take_long(struct vb_wr_pool *pool);
 
 static inline const struct vb_seg *vb_wr_segs(const struct vb_wr *wr)
 {

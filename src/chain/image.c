@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chain programs at rest: made, checked, compared and placed.
+#include "chain/image.h"
+
+#include "base/bits.h"
+#include "base/bytes.h"
+#include "verbena/wqe.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SEND_BLOCKS_MAX = 1 << 15,
+    RECVS_MAX = 1 << 15,
+    CQ_ENTRIES_MAX = 1 << 22,
+};
+
+struct vb_image *vb_image_create(const char *name)
+{
+    struct vb_image *image = calloc(1, sizeof *image);
+    if (image)
+        snprintf(image->name, sizeof image->name, "%s", name);
+    return image;
+}
+
+void vb_image_destroy(struct vb_image *image)
+{
+    if (!image)
+        return;
+    for (uint32_t i = 0; i < image->queues; i++) {
+        free(image->queue[i].code);
+        free(image->queue[i].recv);
+    }
+    for (uint32_t i = 0; i < image->regions; i++)
+        free(image->region[i].init);
+    free(image->cq);
+    free(image->queue);
+    free(image->region);
+    free(image->reloc);
+    free(image->label);
+    free(image);
+}
+
+// ---- adding
+
+// Room for one more element of an array of `count`, which grows by doubling.
+static void *room_for(void *array, uint32_t count, size_t size)
+{
+    if (count & (count - 1) || (count == 0 && array))
+        return array;
+    return realloc(array, (count ? 2 * (size_t)count : 1) * size);
+}
+
+static bool is_name(const char *name)
+{
+    size_t len = strlen(name);
+
+    if (len == 0 || len >= VB_IMAGE_NAME)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = name[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+        if (!letter && !(i > 0 && c >= '0' && c <= '9'))
+            return false;
+    }
+    return true;
+}
+
+int vb_image_add_cq(struct vb_image *image, const char *name, uint32_t entries)
+{
+    if (!is_name(name) || vb_image_find_cq(image, name) >= 0)
+        return -EINVAL;
+    struct vb_image_cq *a = room_for(image->cq, image->cqs, sizeof *a);
+    if (!a)
+        return -ENOMEM;
+    image->cq = a;
+    a[image->cqs] = (struct vb_image_cq){.entries = entries};
+    snprintf(a[image->cqs].name, VB_IMAGE_NAME, "%s", name);
+    return (int)image->cqs++;
+}
+
+// Bytes of a new array that begins with a copy of `from`, or with zeros.
+static uint8_t *bytes_like(const uint8_t *from, size_t bytes)
+{
+    uint8_t *to = calloc(1, bytes ? bytes : 1);
+    if (to && from)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like)
+{
+    if (!is_name(like->name) || vb_image_find_queue(image, like->name) >= 0)
+        return -EINVAL;
+    if (like->blocks > SEND_BLOCKS_MAX || like->recvs > RECVS_MAX || like->recv_stride > 256)
+        return -EINVAL;
+    struct vb_image_queue *a = room_for(image->queue, image->queues, sizeof *a);
+    if (!a)
+        return -ENOMEM;
+    image->queue = a;
+    struct vb_image_queue q = *like;
+    q.code = bytes_like(like->code, (size_t)like->blocks * VB_WQEBB_BYTES);
+    q.recv = bytes_like(like->recv, (size_t)like->recvs * like->recv_stride);
+    if (!q.code || !q.recv) {
+        free(q.code);
+        free(q.recv);
+        return -ENOMEM;
+    }
+    a[image->queues] = q;
+    return (int)image->queues++;
+}
+
+int vb_image_add_region(struct vb_image *image, const struct vb_image_region *like)
+{
+    if (!is_name(like->name) || vb_image_find_region(image, like->name) >= 0)
+        return -EINVAL;
+    struct vb_image_region *a = room_for(image->region, image->regions, sizeof *a);
+    if (!a)
+        return -ENOMEM;
+    image->region = a;
+    struct vb_image_region r = *like;
+    r.init = NULL;
+    if (r.kind == VB_REGION_OWN && !(r.init = bytes_like(like->init, like->bytes)))
+        return -ENOMEM;
+    a[image->regions] = r;
+    return (int)image->regions++;
+}
+
+int vb_image_add_reloc(struct vb_image *image, const struct vb_reloc *reloc)
+{
+    struct vb_reloc *a = room_for(image->reloc, image->relocs, sizeof *a);
+    if (!a)
+        return -ENOMEM;
+    image->reloc = a;
+    a[image->relocs] = *reloc;
+    return (int)image->relocs++;
+}
+
+int vb_image_add_label(struct vb_image *image, const char *name, uint32_t queue, uint32_t block)
+{
+    if (!is_name(name) || vb_image_find_label(image, name) >= 0)
+        return -EINVAL;
+    struct vb_image_label *a = room_for(image->label, image->labels, sizeof *a);
+    if (!a)
+        return -ENOMEM;
+    image->label = a;
+    a[image->labels] = (struct vb_image_label){.queue = queue, .block = block};
+    snprintf(a[image->labels].name, VB_IMAGE_NAME, "%s", name);
+    return (int)image->labels++;
+}
+
+// ---- finding
+
+#define FIND(array, count)                               \
+    do {                                                 \
+        for (uint32_t i = 0; i < image->count; i++)      \
+            if (strcmp(image->array[i].name, name) == 0) \
+                return (int)i;                           \
+        return -ENOENT;                                  \
+    } while (0)
+
+int vb_image_find_cq(const struct vb_image *image, const char *name)
+{
+    FIND(cq, cqs);
+}
+
+int vb_image_find_queue(const struct vb_image *image, const char *name)
+{
+    FIND(queue, queues);
+}
+
+int vb_image_find_region(const struct vb_image *image, const char *name)
+{
+    FIND(region, regions);
+}
+
+int vb_image_find_label(const struct vb_image *image, const char *name)
+{
+    FIND(label, labels);
+}
+
+// ---- checking
+
+static uint32_t reloc_bytes(enum vb_reloc_kind kind)
+{
+    switch (kind) {
+    case VB_RELOC_ADDR: return 8;
+    case VB_RELOC_QPN3:
+    case VB_RELOC_CQ_COUNT: return 3;
+    case VB_RELOC_SEND_COUNT:
+    case VB_RELOC_RECV_COUNT: return 2;
+    default: return 4;
+    }
+}
+
+// Bytes of the memory that a spot lies in; 0: there is none.
+static uint64_t extent(const struct vb_image *image, const struct vb_spot *spot)
+{
+    if (spot->kind == VB_IN_DATA)
+        return spot->index < image->regions ? image->region[spot->index].bytes : 0;
+    if (spot->index >= image->queues)
+        return 0;
+    const struct vb_image_queue *q = &image->queue[spot->index];
+    return spot->kind == VB_IN_SEND ? (uint64_t)q->blocks * VB_WQEBB_BYTES
+                                    : (uint64_t)q->recvs * q->recv_stride;
+}
+
+static bool is_own(const struct vb_image *image, const struct vb_spot *spot)
+{
+    return spot->kind != VB_IN_DATA || image->region[spot->index].kind == VB_REGION_OWN;
+}
+
+static bool reloc_is_right(const struct vb_image *image, const struct vb_reloc *r)
+{
+    uint64_t room = extent(image, &r->at);
+    uint32_t len = reloc_bytes(r->kind);
+
+    if (room < len || r->at.offset > room - len || !is_own(image, &r->at))
+        return false;
+    switch (r->kind) {
+    case VB_RELOC_ADDR: return r->target.offset <= extent(image, &r->target);
+    case VB_RELOC_KEY: return extent(image, &r->target) > 0;
+    case VB_RELOC_QPN:
+    case VB_RELOC_QPN3:
+    case VB_RELOC_SEND_INDEX:
+    case VB_RELOC_RECV_INDEX:
+    case VB_RELOC_SEND_COUNT:
+    case VB_RELOC_RECV_COUNT: return r->target.index < image->queues;
+    case VB_RELOC_CQ_INDEX:
+    case VB_RELOC_CQ_COUNT:
+    case VB_RELOC_CQN: return r->target.index < image->cqs;
+    }
+    return false;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct vb_reloc *x = a, *y = b;
+
+    if (x->at.kind != y->at.kind)
+        return x->at.kind < y->at.kind ? -1 : 1;
+    if (x->at.index != y->at.index)
+        return x->at.index < y->at.index ? -1 : 1;
+    if (x->at.offset != y->at.offset)
+        return x->at.offset < y->at.offset ? -1 : 1;
+    return 0;
+}
+
+// The relocations in the order of their places. NULL: no memory.
+static struct vb_reloc *sorted(const struct vb_image *image)
+{
+    struct vb_reloc *a = malloc((image->relocs + 1) * sizeof *a);
+    if (!a)
+        return NULL;
+    if (image->relocs) {
+        memcpy(a, image->reloc, image->relocs * sizeof *a);
+        qsort(a, image->relocs, sizeof *a, by_place);
+    }
+    return a;
+}
+
+static bool overlap(const struct vb_image *image)
+{
+    struct vb_reloc *a = sorted(image);
+    bool found = a == NULL;
+
+    for (uint32_t i = 1; !found && i < image->relocs; i++)
+        found = a[i].at.kind == a[i - 1].at.kind && a[i].at.index == a[i - 1].at.index &&
+                a[i].at.offset < a[i - 1].at.offset + reloc_bytes(a[i - 1].kind);
+    free(a);
+    return found;
+}
+
+static const char *queue_fault(const struct vb_image *image, const struct vb_image_queue *q)
+{
+    if (!vb_is_pow2(q->blocks))
+        return "its send ring must have a power of two of blocks";
+    if (q->filled > q->blocks || (q->open > q->filled && !q->managed_send))
+        return "more blocks are filled or open than its ring has";
+    if (q->recvs && (!vb_is_pow2(q->recvs) || !vb_is_pow2(q->recv_stride) || q->recv_stride < 16))
+        return "its receive ring must have a power of two of entries and bytes each";
+    if (q->recv_filled > q->recvs || q->recv_open > q->recv_filled)
+        return "more receives are filled or open than its ring has";
+    if (q->send_cq >= image->cqs || q->recv_cq >= image->cqs)
+        return "its completion queue does not exist";
+    return NULL;
+}
+
+bool vb_image_check(const struct vb_image *image, char *error)
+{
+    for (uint32_t i = 0; i < image->cqs; i++)
+        if (!vb_is_pow2(image->cq[i].entries) || image->cq[i].entries > CQ_ENTRIES_MAX) {
+            snprintf(error, VB_IMAGE_TEXT,
+                     "completion queue '%s': %u entries are not a power of two", image->cq[i].name,
+                     image->cq[i].entries);
+            return false;
+        }
+    for (uint32_t i = 0; i < image->queues; i++) {
+        const char *fault = queue_fault(image, &image->queue[i]);
+        if (fault) {
+            snprintf(error, VB_IMAGE_TEXT, "queue '%s': %s", image->queue[i].name, fault);
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < image->relocs; i++)
+        if (!reloc_is_right(image, &image->reloc[i])) {
+            snprintf(error, VB_IMAGE_TEXT, "relocation %u names a place that does not exist", i);
+            return false;
+        }
+    for (uint32_t i = 0; i < image->labels; i++) {
+        const struct vb_image_label *l = &image->label[i];
+        if (l->queue >= image->queues || l->block >= image->queue[l->queue].blocks) {
+            snprintf(error, VB_IMAGE_TEXT, "label '%s' names a block that does not exist", l->name);
+            return false;
+        }
+    }
+    if (overlap(image)) {
+        snprintf(error, VB_IMAGE_TEXT, "two relocations lie over each other");
+        return false;
+    }
+    return true;
+}
+
+// ---- comparing
+
+static bool same_queue(const struct vb_image_queue *a, const struct vb_image_queue *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->kind == b->kind &&
+           a->managed_send == b->managed_send && a->managed_recv == b->managed_recv &&
+           a->wqe_checks == b->wqe_checks && a->send_cq == b->send_cq && a->recv_cq == b->recv_cq &&
+           a->blocks == b->blocks && a->filled == b->filled && a->open == b->open &&
+           a->recvs == b->recvs && a->recv_stride == b->recv_stride &&
+           a->recv_filled == b->recv_filled && a->recv_open == b->recv_open &&
+           memcmp(a->code, b->code, (size_t)a->blocks * VB_WQEBB_BYTES) == 0 &&
+           memcmp(a->recv, b->recv, (size_t)a->recvs * a->recv_stride) == 0;
+}
+
+static bool same_region(const struct vb_image_region *a, const struct vb_image_region *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->kind == b->kind && a->bytes == b->bytes &&
+           a->writable == b->writable &&
+           (a->kind != VB_REGION_OWN || memcmp(a->init, b->init, a->bytes) == 0);
+}
+
+static bool same_reloc(const struct vb_reloc *a, const struct vb_reloc *b)
+{
+    bool number = a->kind != VB_RELOC_ADDR && a->kind != VB_RELOC_KEY;
+
+    if (a->kind != b->kind || by_place(a, b) != 0 || a->target.index != b->target.index)
+        return false;
+    return number || (a->target.kind == b->target.kind &&
+                      (a->kind == VB_RELOC_KEY || a->target.offset == b->target.offset));
+}
+
+static bool same_relocs(const struct vb_image *a, const struct vb_image *b)
+{
+    struct vb_reloc *x = sorted(a), *y = sorted(b);
+    bool same = x && y;
+
+    for (uint32_t i = 0; same && i < a->relocs; i++)
+        same = same_reloc(&x[i], &y[i]);
+    free(x);
+    free(y);
+    return same;
+}
+
+static bool same_label(const struct vb_image *a, const struct vb_image_label *l)
+{
+    int i = vb_image_find_label(a, l->name);
+    return i >= 0 && a->label[i].queue == l->queue && a->label[i].block == l->block;
+}
+
+bool vb_image_equal(const struct vb_image *a, const struct vb_image *b)
+{
+    bool same = strcmp(a->name, b->name) == 0 && a->cqs == b->cqs && a->queues == b->queues &&
+                a->regions == b->regions && a->relocs == b->relocs && a->labels == b->labels;
+
+    for (uint32_t i = 0; same && i < a->cqs; i++)
+        same = strcmp(a->cq[i].name, b->cq[i].name) == 0 && a->cq[i].entries == b->cq[i].entries;
+    for (uint32_t i = 0; same && i < a->queues; i++)
+        same = same_queue(&a->queue[i], &b->queue[i]);
+    for (uint32_t i = 0; same && i < a->regions; i++)
+        same = same_region(&a->region[i], &b->region[i]);
+    for (uint32_t i = 0; same && i < b->labels; i++)
+        same = same_label(a, &b->label[i]);
+    return same && same_relocs(a, b);
+}
+
+// ---- placing
+
+static const struct vb_image_memory *memory_of(const struct vb_image_binding *b,
+                                               const struct vb_spot *spot)
+{
+    switch (spot->kind) {
+    case VB_IN_SEND: return &b->send[spot->index];
+    case VB_IN_RECV: return &b->recv[spot->index];
+    default: return &b->data[spot->index];
+    }
+}
+
+static void add_little(uint8_t *at, uint32_t bytes, uint64_t more)
+{
+    for (uint32_t i = 0; i < bytes; i++, more >>= 8) {
+        more += at[i];
+        at[i] = (uint8_t)more;
+    }
+}
+
+static void relocate(const struct vb_image_binding *b, const struct vb_reloc *r)
+{
+    uint8_t *at = memory_of(b, &r->at)->at + r->at.offset;
+
+    switch (r->kind) {
+    case VB_RELOC_ADDR: vb_put_be64(at, memory_of(b, &r->target)->addr + r->target.offset); break;
+    case VB_RELOC_KEY: vb_put_be32(at, memory_of(b, &r->target)->key); break;
+    case VB_RELOC_QPN: vb_put_be32(at, b->qpn[r->target.index]); break;
+    case VB_RELOC_QPN3: vb_put_be24(at, b->qpn[r->target.index]); break;
+    case VB_RELOC_CQN: vb_put_be32(at, b->cqn[r->target.index]); break;
+    case VB_RELOC_SEND_INDEX:
+    case VB_RELOC_RECV_INDEX:
+    case VB_RELOC_CQ_INDEX: vb_put_be32(at, vb_get_be32(at) + (uint32_t)b->start); break;
+    default: add_little(at, reloc_bytes(r->kind), b->start); break;
+    }
+}
+
+void vb_image_place(const struct vb_image *image, const struct vb_image_binding *b)
+{
+    for (uint32_t i = 0; i < image->queues; i++) {
+        const struct vb_image_queue *q = &image->queue[i];
+        memcpy(b->send[i].at, q->code, (size_t)q->blocks * VB_WQEBB_BYTES);
+        if (q->recvs)
+            memcpy(b->recv[i].at, q->recv, (size_t)q->recvs * q->recv_stride);
+    }
+    for (uint32_t i = 0; i < image->regions; i++)
+        if (image->region[i].kind == VB_REGION_OWN && image->region[i].bytes)
+            memcpy(b->data[i].at, image->region[i].init, image->region[i].bytes);
+    for (uint32_t i = 0; i < image->relocs; i++)
+        relocate(b, &image->reloc[i]);
+}

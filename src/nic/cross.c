@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross-channel work: WAIT, SEND_EN and RECV_EN, within a unit and across.
+#include "nic/cross.h"
+
+#include "nic/calc.h"
+#include "nic/pu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- the gate
+
+// Moves the edge to the 16-bit counter `index`, if that lies ahead: an edge never goes back, and
+// what is more than half a round ahead counts as behind.
+static bool raise_to(struct vb_gate *gate, uint16_t index)
+{
+    uint64_t open = atomic_load_explicit(&gate->open, memory_order_relaxed);
+    int16_t ahead;
+
+    do {
+        ahead = (int16_t)(index - (uint16_t)open);
+        if (ahead <= 0)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&gate->open, &open, open + (uint64_t)ahead,
+                                                    memory_order_release, memory_order_relaxed));
+    return true;
+}
+
+uint64_t vb_gate_read(struct vb_gate *gate, uint32_t word)
+{
+    if (word != gate->rung) {
+        gate->rung = word;
+        raise_to(gate, (uint16_t)word);
+    }
+    return atomic_load_explicit(&gate->open, memory_order_acquire);
+}
+
+// ---- life
+
+static int snapshot_create(struct vb_snapshot *snap, uint32_t depth)
+{
+    uint32_t blocks = 2 * VB_WQE_MAX_BLOCKS;
+
+    while (blocks < 2 * depth && blocks < VB_SQ_BLOCKS_MAX)
+        blocks *= 2;
+    snap->mask = blocks - 1;
+    // An entry that wraps around goes on behind the last block.
+    snap->block = aligned_alloc(64, (size_t)(blocks + VB_WQE_MAX_BLOCKS) * VB_WQEBB_BYTES);
+    return snap->block ? 0 : -ENOMEM;
+}
+
+int vb_cross_create(struct vb_qpc *qp, const struct vb_qpc_attr *attr)
+{
+    struct vb_cross *c = calloc(1, sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    c->qp = qp;
+    c->timer = (struct vb_timer){.deadline_ns = VB_TIMER_NEVER, .owner = VB_TIMER_OF_CROSS};
+    vb_bucket_init(&c->bucket, attr->rate, attr->burst);
+    c->program = vb_dev_program(qp->send_cq->pu->dev, attr->program);
+    c->limited = attr->rate || c->program;
+    if (snapshot_create(&c->snap, qp->fetch_depth) != 0) {
+        free(c);
+        return -ENOMEM;
+    }
+    c->snap.executed = attr->sq_start;
+    qp->cross = c;
+    return 0;
+}
+
+static bool is_shared(const struct vb_pu *pu)
+{
+    return pu->dev->pu_count > 1;
+}
+
+// Takes the queue pair out of the list it waits in.
+static void leave(struct vb_pu *pu, struct vb_cross *c)
+{
+    struct vb_cqc *cq = c->waits_for;
+
+    if (!cq)
+        return;
+    if (is_shared(pu))
+        vb_spin_lock(&cq->wait_lock);
+    if (vb_link_queued(&c->wait))
+        vb_link_remove(&c->wait);
+    if (vb_fifo_empty(&cq->waiters))
+        atomic_store_explicit(&cq->watched, false, memory_order_relaxed);
+    if (is_shared(pu))
+        vb_spin_unlock(&cq->wait_lock);
+    c->waits_for = NULL;
+}
+
+void vb_cross_reset(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_cross *c = qp->cross;
+
+    leave(pu, c);
+    vb_timer_disarm(&c->timer);
+    qp->loops = false;
+    c->snap.ahead = 0;
+    c->snap.due = false;
+    c->snap.executed = qp->sq.start;
+    qp->sq.gate.rung = qp->rq.gate.rung = 0;
+    atomic_store_explicit(&qp->sq.gate.open, qp->sq.start, memory_order_relaxed);
+    atomic_store_explicit(&qp->rq.gate.open, qp->rq.start, memory_order_relaxed);
+}
+
+void vb_cross_destroy(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_cross *c = qp->cross;
+
+    leave(pu, c);
+    vb_timer_remove(&pu->timers, &c->timer);
+    free(c->snap.block);
+    free(c);
+    qp->cross = NULL;
+}
+
+// ---- rate and program
+
+enum vb_cross_verdict vb_cross_admit(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_cross *c = qp->cross;
+    uint64_t ready_ns;
+
+    if (c->bucket.gap_ns && !vb_bucket_take(&c->bucket, pu->now_ns, &ready_ns)) {
+        vb_timer_arm(&pu->timers, &c->timer, ready_ns);
+        return VB_CROSS_HELD;
+    }
+    if (c->program && !vb_program_allows(c->program))
+        return VB_CROSS_STOP;
+    return VB_CROSS_GO;
+}
+
+void vb_cross_timer(struct vb_pu *pu, struct vb_cross *cross)
+{
+    vb_pu_kick(pu, cross->qp);
+}
+
+// ---- WAIT
+
+// Enters the queue pair into the list, unless the entry has come meanwhile. The producer looks at
+// `watched` after it has counted, we count after we have set it: one of the two sees the other.
+static bool park(struct vb_pu *pu, struct vb_cross *c, struct vb_cqc *cq, uint32_t index)
+{
+    bool shared = is_shared(pu);
+
+    if (shared)
+        vb_spin_lock(&cq->wait_lock);
+    if (!vb_link_queued(&c->wait))
+        vb_fifo_push(&cq->waiters, &c->wait);
+    c->waits_for = cq;
+    atomic_store_explicit(&cq->watched, true, memory_order_seq_cst);
+    bool late = false;
+    if (shared) {
+        atomic_thread_fence(memory_order_seq_cst);
+        late = vb_cqc_has(cq, index);
+        vb_spin_unlock(&cq->wait_lock);
+    }
+    return !late;
+}
+
+bool vb_cross_wait(struct vb_pu *pu, struct vb_qpc *qp, uint32_t cqn, uint32_t index, bool *bad)
+{
+    struct vb_cross *c = qp->cross;
+    struct vb_cqc *cq = vb_dev_cq(pu->dev, cqn);
+
+    *bad = cq == NULL;
+    if (c->waits_for && c->waits_for != cq)
+        leave(pu, c);
+    if (!cq)
+        return false;
+    if (!vb_cqc_has(cq, index) && park(pu, c, cq, index))
+        return false;
+    if (c->waits_for)
+        leave(pu, c);
+    return true;
+}
+
+static void wake_all(struct vb_pu *pu, struct vb_cqc *cq)
+{
+    struct vb_link *link;
+
+    while ((link = vb_fifo_first(&cq->waiters))) {
+        struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_cross, wait)->qp;
+        vb_link_remove(link);
+        if (qp->pu == pu) {
+            vb_pu_kick(pu, qp);
+        } else {
+            vb_doorbell_ring(&qp->pu->bells, qp->qpn);
+            pu->handed |= 1u << qp->pu->index;
+        }
+    }
+    atomic_store_explicit(&cq->watched, false, memory_order_relaxed);
+}
+
+// Who waits for a later entry goes back into the list when it looks.
+void vb_cross_produced(struct vb_pu *pu, struct vb_cqc *cq)
+{
+    if (!is_shared(pu)) {
+        if (atomic_load_explicit(&cq->watched, memory_order_relaxed))
+            wake_all(pu, cq);
+        return;
+    }
+    atomic_thread_fence(memory_order_seq_cst); // see park()
+    if (!atomic_load_explicit(&cq->watched, memory_order_relaxed))
+        return;
+    vb_spin_lock(&cq->wait_lock);
+    wake_all(pu, cq);
+    vb_spin_unlock(&cq->wait_lock);
+}
+
+void vb_cross_forget(struct vb_cqc *cq)
+{
+    struct vb_link *link;
+
+    while ((link = vb_fifo_first(&cq->waiters))) {
+        struct vb_cross *c = VB_CONTAINER_OF(link, struct vb_cross, wait);
+        vb_link_remove(link);
+        c->waits_for = NULL;
+        vb_doorbell_ring(&c->qp->pu->bells, c->qp->qpn);
+    }
+}
+
+// ---- SEND_EN and RECV_EN
+
+// A queue of the same domain that is managed, and one that can be executed or filled.
+static struct vb_gate *find_gate(const struct vb_qpc *qp, struct vb_qpc *target, bool receive)
+{
+    if (!target || target->pd != qp->pd)
+        return NULL;
+    struct vb_gate *gate = receive ? &target->rq.gate : &target->sq.gate;
+    return gate->managed ? gate : NULL;
+}
+
+bool vb_cross_enable(struct vb_pu *pu, struct vb_qpc *qp, bool receive, uint32_t qpn,
+                     uint32_t index)
+{
+    struct vb_qpc *target = vb_dev_qp(pu->dev, qpn);
+    struct vb_gate *gate = find_gate(qp, target, receive);
+
+    if (!gate)
+        return false;
+    if (!raise_to(gate, (uint16_t)index))
+        return true;
+    if (target->pu != pu) {
+        vb_doorbell_ring(&target->pu->bells, qpn);
+        pu->handed |= 1u << target->pu->index;
+    } else if (receive) {
+        vb_credit_posted(pu, target);
+    } else {
+        target->sq.end = atomic_load_explicit(&gate->open, memory_order_acquire);
+        vb_pu_kick(pu, target);
+    }
+    return true;
+}
+
+// ---- queue pairs with packets
+
+// Reads the operands and makes them the payload, which retransmission then repeats.
+static enum vb_cross_verdict reduce(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    uint8_t record[VB_CALC_RECORD_BYTES];
+    struct vb_calc calc;
+
+    if (!wr->longer && vb_wr_pool_reserve(&pu->pool) != 0)
+        return VB_CROSS_HELD; // tried again at the next doorbell or acknowledgement
+    for (uint32_t i = 0; i < wr->num_seg; i++) {
+        if (vb_gather(pu, vb_qpc_who(qp), vb_wr_segs(wr) + i, 1, 0, record, sizeof record) !=
+            VB_MEM_OK) {
+            wr->syndrome = VB_SYN_LOCAL_PROT;
+            return VB_CROSS_STOP;
+        }
+        if (i == 0)
+            vb_calc_begin(&calc, wr->calc, record);
+        else
+            vb_calc_add(&calc, record);
+    }
+    if (!wr->longer)
+        wr->longer = vb_wr_take_long(&pu->pool);
+    vb_calc_end(&calc, wr->longer);
+    wr->is_inline = true;
+    wr->length = sizeof record;
+    return VB_CROSS_GO;
+}
+
+static enum vb_cross_verdict do_begin(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    bool bad = false;
+
+    if (wr->opcode == VB_WQE_WAIT && !vb_cross_wait(pu, qp, wr->rkey, wr->imm, &bad))
+        return bad ? VB_CROSS_STOP : VB_CROSS_HELD;
+    if (qp->cross->limited) {
+        enum vb_cross_verdict verdict = vb_cross_admit(pu, qp);
+        if (verdict != VB_CROSS_GO)
+            return verdict;
+    }
+    if (wr->opcode == VB_WQE_SEND_EN || wr->opcode == VB_WQE_RECV_EN)
+        return vb_cross_enable(pu, qp, wr->opcode == VB_WQE_RECV_EN, wr->rkey, wr->imm)
+                   ? VB_CROSS_GO
+                   : VB_CROSS_STOP;
+    return wr->calc && !wr->awaits ? reduce(pu, qp, wr) : VB_CROSS_GO;
+}
+
+enum vb_cross_verdict vb_cross_begin(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+{
+    enum vb_cross_verdict verdict = do_begin(pu, qp, wr);
+
+    if (verdict == VB_CROSS_STOP && wr->syndrome == VB_SYN_OK)
+        wr->syndrome = VB_SYN_LOCAL_QP_OP;
+    if (verdict != VB_CROSS_GO)
+        return verdict;
+    if (vb_wqe_is_local(wr->opcode)) { // it makes no packet that would end the turn
+        pu->turn_frames++;
+        pu->looped++;
+    }
+    if (qp->cross->program)
+        vb_program_executed(pu, qp, wr->counter, wr->opcode);
+    return VB_CROSS_GO;
+}

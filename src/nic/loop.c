@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs that are connected with themselves: entries are executed on this machine's memory, in
+// order and without a packet. What is executed is the copy that was made when the entry was
+// fetched.
+#include "nic/pu.h"
+
+#include "base/bytes.h"
+#include "nic/atomic.h"
+#include "nic/calc.h"
+
+#include <string.h>
+
+// An entry of the snapshot, in segments of 16 bytes behind its control segment.
+struct entry {
+    const struct vb_wqe_ctrl *ctrl;
+    const uint8_t *at;
+    uint32_t segs;
+};
+
+// ---- memory
+
+struct piece {
+    uint8_t *at;
+    uint32_t len;
+};
+
+struct pieces {
+    uint32_t count;
+    uint64_t bytes;
+    struct piece piece[VB_MAX_SGE];
+};
+
+// Source and destination may be the same memory, as a program that changes itself has it.
+static inline void move(struct vb_pu *pu, uint8_t *to, const uint8_t *from, uint32_t len)
+{
+    switch (len) {
+    case 0: return;
+    case 1: *to = *from; break;
+    case 4: memcpy(to, from, 4); break;
+    case 8: memcpy(to, from, 8); break;
+    default: memmove(to, from, len); break;
+    }
+    vb_pu_touch(pu, from, len, false);
+    vb_pu_touch(pu, to, len, true);
+}
+
+// Proves the entry's data segments before the first byte moves.
+static enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
+                                    const struct entry *e, enum vb_access need, struct pieces *out)
+{
+    if (e->segs > VB_MAX_SGE)
+        return VB_SYN_LOCAL_QP_OP;
+    out->count = e->segs;
+    out->bytes = 0;
+    for (uint32_t i = 0; i < e->segs; i++) {
+        const uint8_t *s = e->at + i * VB_WQE_SEG_BYTES;
+        uint32_t len = vb_get_be32(s);
+        if (len & VB_WQE_INLINE)
+            return VB_SYN_LOCAL_QP_OP;
+        out->piece[i].len = len;
+        out->bytes += len;
+        if (len > 0 && vb_mem_access(&pu->dev->mkeys, vb_qpc_who(qp), vb_get_be32(s + 4),
+                                     vb_get_be64(s + 8), len, need, &out->piece[i].at) != VB_MEM_OK)
+            return VB_SYN_LOCAL_PROT;
+    }
+    return out->bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
+}
+
+// The far side is this queue pair, too: what it grants its peer, it grants itself.
+static enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, const uint8_t *raddr,
+                                  uint64_t len, enum vb_access need, uint8_t **at)
+{
+    if (vb_place_may(pu, qp, qp->pd, vb_get_be32(raddr + 8), vb_get_be64(raddr), (uint32_t)len,
+                     need, at))
+        return VB_SYN_OK;
+    return qp->resp.gone ? VB_SYN_REMOTE_OP : VB_SYN_REMOTE_ACCESS;
+}
+
+// ---- operations: each returns VB_SYN_OK, or why it fails
+
+static enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
+                                    uint32_t *bytes)
+{
+    const uint8_t *raddr = e.at;
+    struct pieces to;
+    uint8_t *from = NULL;
+
+    if (e.segs < 1)
+        return VB_SYN_LOCAL_QP_OP;
+    e.at += VB_WQE_SEG_BYTES;
+    e.segs--;
+    enum vb_cqe_syndrome s = resolve(pu, qp, &e, VB_LOCAL_WRITE, &to);
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, raddr, to.bytes, VB_REMOTE_READ, &from);
+    if (s != VB_SYN_OK)
+        return s;
+    for (uint32_t i = 0; to.bytes > 0 && i < to.count; i++) {
+        move(pu, to.piece[i].at, from, to.piece[i].len);
+        from += to.piece[i].len;
+    }
+    *bytes = (uint32_t)to.bytes;
+    return VB_SYN_OK;
+}
+
+// Inline data, in one or more segments one after another.
+static enum vb_cqe_syndrome put_inline(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                       const uint8_t *raddr, uint32_t *bytes)
+{
+    uint8_t data[VB_WR_LONG_BYTES], *to = NULL;
+
+    if (!vb_wqe_gather_inline(e->at, e->segs, data, bytes))
+        return VB_SYN_LOCAL_QP_OP;
+    enum vb_cqe_syndrome s = reach(pu, qp, raddr, *bytes, VB_REMOTE_WRITE, &to);
+    if (s == VB_SYN_OK && *bytes > 0) {
+        memcpy(to, data, *bytes);
+        vb_pu_touch(pu, to, *bytes, true);
+    }
+    return s;
+}
+
+static enum vb_cqe_syndrome put_calc(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                     const uint8_t *raddr)
+{
+    uint8_t op = e->ctrl->opmod, *to;
+    struct pieces from;
+    struct vb_calc calc;
+
+    if (!vb_calc_exists(op) || e->segs == 0)
+        return VB_SYN_LOCAL_QP_OP;
+    enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_READ, &from);
+    for (uint32_t i = 0; s == VB_SYN_OK && i < from.count; i++)
+        if (from.piece[i].len != VB_CALC_RECORD_BYTES ||
+            vb_get_be64(e->at + i * VB_WQE_SEG_BYTES + 8) % VB_CALC_RECORD_BYTES)
+            s = VB_SYN_LOCAL_QP_OP;
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, raddr, VB_CALC_RECORD_BYTES, VB_REMOTE_WRITE, &to);
+    if (s != VB_SYN_OK)
+        return s;
+    vb_calc_begin(&calc, op, from.piece[0].at);
+    for (uint32_t i = 1; i < from.count; i++)
+        vb_calc_add(&calc, from.piece[i].at);
+    for (uint32_t i = 0; i < from.count; i++)
+        vb_pu_touch(pu, from.piece[i].at, VB_CALC_RECORD_BYTES, false);
+    vb_calc_end(&calc, to);
+    vb_pu_touch(pu, to, VB_CALC_RECORD_BYTES, true);
+    return VB_SYN_OK;
+}
+
+static enum vb_cqe_syndrome do_write(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
+                                     uint32_t *bytes)
+{
+    const uint8_t *raddr = e.at;
+    struct pieces from;
+    uint8_t *to = NULL;
+
+    if (e.segs < 1)
+        return VB_SYN_LOCAL_QP_OP;
+    e.at += VB_WQE_SEG_BYTES;
+    e.segs--;
+    if (e.ctrl->opmod) {
+        *bytes = VB_CALC_RECORD_BYTES;
+        return put_calc(pu, qp, &e, raddr);
+    }
+    if (e.segs && (vb_get_be32(e.at) & VB_WQE_INLINE))
+        return put_inline(pu, qp, &e, raddr, bytes);
+    enum vb_cqe_syndrome s = resolve(pu, qp, &e, VB_LOCAL_READ, &from);
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, raddr, from.bytes, VB_REMOTE_WRITE, &to);
+    if (s != VB_SYN_OK)
+        return s;
+    for (uint32_t i = 0; from.bytes > 0 && i < from.count; i++) {
+        move(pu, to, from.piece[i].at, from.piece[i].len);
+        to += from.piece[i].len;
+    }
+    *bytes = (uint32_t)from.bytes;
+    return VB_SYN_OK;
+}
+
+// The arguments of an atomic. Returns how many segments they take; 0: it makes no sense.
+static uint32_t read_arguments(const struct entry *e, struct vb_atomic_op *op)
+{
+    const uint8_t *a = e->at + VB_WQE_SEG_BYTES;
+    bool masked = e->ctrl->opcode == VB_WQE_MASKED_CS || e->ctrl->opcode == VB_WQE_MASKED_FA;
+    bool wide = !masked || e->ctrl->opmod == VB_WQE_OPMOD_MASKED8;
+
+    op->swaps = e->ctrl->opcode == VB_WQE_ATOMIC_CS || e->ctrl->opcode == VB_WQE_MASKED_CS;
+    op->bytes = wide ? 8 : 4;
+    op->swap_mask = op->compare_mask = UINT64_MAX;
+    uint32_t segs = masked && op->swaps && wide ? 2 : 1;
+    if (e->segs != segs + 2 ||
+        (masked ? !wide && e->ctrl->opmod != VB_WQE_OPMOD_MASKED4 : e->ctrl->opmod != 0))
+        return 0;
+    op->swap_add = wide ? vb_get_be64(a) : vb_get_be32(a);
+    op->compare = wide ? vb_get_be64(a + 8) : vb_get_be32(a + 4);
+    if (masked && op->swaps) {
+        op->swap_mask = wide ? vb_get_be64(a + 16) : vb_get_be32(a + 8);
+        op->compare_mask = wide ? vb_get_be64(a + 24) : vb_get_be32(a + 12);
+    }
+    if (!masked && !op->swaps)
+        op->compare = 0; // one field of 64 bits
+    return segs;
+}
+
+static enum vb_cqe_syndrome do_atomic(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
+                                      uint32_t *bytes)
+{
+    const uint8_t *raddr = e.at;
+    struct vb_atomic_op op;
+    struct pieces result;
+    uint8_t *at = NULL;
+
+    uint32_t segs = e.segs < 3 ? 0 : read_arguments(&e, &op);
+    if (segs == 0)
+        return VB_SYN_LOCAL_QP_OP;
+    struct entry rest = {e.ctrl, e.at + (1 + segs) * VB_WQE_SEG_BYTES, 1};
+    enum vb_cqe_syndrome s = resolve(pu, qp, &rest, VB_LOCAL_WRITE, &result);
+    if (s == VB_SYN_OK && result.bytes != op.bytes)
+        s = VB_SYN_LOCAL_QP_OP;
+    if (s == VB_SYN_OK && vb_get_be64(raddr) % op.bytes)
+        s = VB_SYN_REMOTE_INVAL_REQ;
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, raddr, op.bytes, VB_REMOTE_ATOMIC, &at);
+    if (s == VB_SYN_OK && (uintptr_t)at % op.bytes)
+        s = VB_SYN_REMOTE_INVAL_REQ;
+    if (s != VB_SYN_OK)
+        return s;
+    uint64_t old = vb_atomic_execute(at, &op);
+    vb_pu_touch(pu, at, op.bytes, false);
+    vb_pu_touch(pu, at, op.bytes, true);
+    if (op.bytes == 8)
+        memcpy(result.piece[0].at, &old, 8);
+    else
+        memcpy(result.piece[0].at, &(uint32_t){(uint32_t)old}, 4);
+    vb_pu_touch(pu, result.piece[0].at, op.bytes, true);
+    *bytes = op.bytes;
+    return VB_SYN_OK;
+}
+
+static enum vb_cqe_syndrome do_enable(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e)
+{
+    bool receive = e->ctrl->opcode == VB_WQE_RECV_EN;
+
+    if (e->segs != 1 || e->ctrl->opmod ||
+        !vb_cross_enable(pu, qp, receive, vb_get_be32(e->at + 12), vb_get_be32(e->at + 8)))
+        return VB_SYN_LOCAL_QP_OP;
+    return VB_SYN_OK;
+}
+
+static enum vb_cqe_syndrome execute(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                    uint32_t *bytes)
+{
+    switch (e->ctrl->opcode) {
+    case VB_WQE_NOP:
+    case VB_WQE_WAIT: return VB_SYN_OK; // whose time has come
+    case VB_WQE_SEND_EN:
+    case VB_WQE_RECV_EN: return do_enable(pu, qp, e);
+    case VB_WQE_READ: return e->ctrl->opmod ? VB_SYN_LOCAL_QP_OP : do_read(pu, qp, *e, bytes);
+    case VB_WQE_WRITE: return do_write(pu, qp, *e, bytes);
+    case VB_WQE_ATOMIC_CS:
+    case VB_WQE_ATOMIC_FA:
+    case VB_WQE_MASKED_CS:
+    case VB_WQE_MASKED_FA: return do_atomic(pu, qp, *e, bytes);
+    // A queue pair that is its own peer has no receives: nothing that needs one is legal.
+    default: return VB_SYN_LOCAL_QP_OP;
+    }
+}
+
+// Whether the entry may be executed now: a WAIT when its time has come, any within its limits.
+static enum vb_cross_verdict admit(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e)
+{
+    bool bad = e->segs != 1 || e->ctrl->opmod;
+
+    if (e->ctrl->opcode == VB_WQE_WAIT &&
+        (bad || !vb_cross_wait(pu, qp, vb_get_be32(e->at + 12), vb_get_be32(e->at + 8), &bad)))
+        return bad ? VB_CROSS_STOP : VB_CROSS_HELD;
+    return qp->cross->limited ? vb_cross_admit(pu, qp) : VB_CROSS_GO;
+}
+
+static bool is_right(const struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl, uint64_t counter)
+{
+    return !qp->wqe_checks ||
+           (vb_get_be16(ctrl->idx) == (uint16_t)counter && vb_get_be24(ctrl->qpn) == qp->qpn &&
+            (ctrl->opcode != VB_WQE_NOP || ctrl->opmod == 0));
+}
+
+// ---- failing
+
+void vb_loop_abandon(struct vb_qpc *qp)
+{
+    struct vb_snapshot *snap = &qp->cross->snap;
+
+    snap->ahead = 0;
+    snap->due = false;
+    qp->sq.fetched = snap->executed;
+}
+
+// The entry at the edge fails, and with it the queue pair; those behind it are flushed.
+static void fail(struct vb_pu *pu, struct vb_qpc *qp, uint64_t next, uint8_t opcode,
+                 enum vb_cqe_syndrome syndrome)
+{
+    struct vb_snapshot *snap = &qp->cross->snap;
+    uint64_t counter = snap->executed;
+
+    snap->executed = next;
+    qp->flushing = true; // it is the one with the reason
+    vb_qpc_fail(pu, qp);
+    vb_pu_event(pu, VB_EVENT_QP_FATAL, qp->qpn);
+    vb_qpc_complete(pu, qp, qp->send_cq,
+                    &(struct vb_completion){.qpn = qp->qpn,
+                                            .counter = counter,
+                                            .opcode = VB_CQE_REQ_ERR,
+                                            .wqe_opcode = opcode,
+                                            .syndrome = (uint8_t)syndrome});
+}
+
+// ---- steps
+
+static uint8_t *slot(const struct vb_snapshot *snap, uint64_t counter)
+{
+    return snap->block + (counter & snap->mask) * VB_WQEBB_BYTES;
+}
+
+static const uint8_t *source(const struct vb_sq *sq, uint64_t counter)
+{
+    return sq->ring + (counter & (sq->blocks - 1)) * VB_WQEBB_BYTES;
+}
+
+// Copies the next entry. Of a NOP only its first block is looked at: the rest is skipped.
+static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_snapshot *snap = &qp->cross->snap;
+    struct vb_sq *sq = &qp->sq;
+
+    if (sq->fetched == sq->end || snap->ahead >= qp->fetch_depth)
+        return false;
+    uint8_t *to = slot(snap, sq->fetched);
+    uint32_t used = (uint32_t)(sq->fetched - snap->executed);
+    if (used + VB_WQE_MAX_BLOCKS > snap->mask + 1)
+        return false; // it may not fit
+    memcpy(to, source(sq, sq->fetched), VB_WQEBB_BYTES);
+    const struct vb_wqe_ctrl *ctrl = (const struct vb_wqe_ctrl *)(const void *)to;
+    uint32_t blocks = vb_wqe_blocks(ctrl);
+    if (ctrl->opcode != VB_WQE_NOP && blocks <= sq->end - sq->fetched)
+        for (uint32_t i = 1; i < blocks; i++)
+            memcpy(to + i * VB_WQEBB_BYTES, source(sq, sq->fetched + i), VB_WQEBB_BYTES);
+    VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = ctrl->opcode, .qpn = qp->qpn,
+              .counter = sq->fetched, .bytes = blocks * VB_WQEBB_BYTES);
+    if (blocks == 0 || blocks > sq->end - sq->fetched) {
+        to[offsetof(struct vb_wqe_ctrl, ds)] = 0; // whatever is opened later
+        blocks = (uint32_t)(sq->end - sq->fetched);
+    }
+    sq->fetched += blocks;
+    snap->ahead++;
+    return true;
+}
+
+static bool complete(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_snapshot *snap = &qp->cross->snap;
+
+    snap->due = false;
+    vb_qpc_complete(pu, qp, qp->send_cq,
+                    &(struct vb_completion){.qpn = qp->qpn,
+                                            .counter = snap->done_counter,
+                                            .opcode = VB_CQE_REQ,
+                                            .wqe_opcode = snap->done_opcode,
+                                            .bytes = snap->done_bytes});
+    return true;
+}
+
+static void retire(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl,
+                   uint64_t next, uint32_t bytes)
+{
+    struct vb_cross *c = qp->cross;
+    struct vb_snapshot *snap = &c->snap;
+    uint64_t counter = snap->executed;
+
+    VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = ctrl->opcode, .qpn = qp->qpn, .counter = counter,
+              .bytes = bytes);
+    if ((ctrl->fm_ce_se & VB_WQE_CE_MASK) >= VB_WQE_CE_ALWAYS) {
+        snap->due = true;
+        snap->done_opcode = ctrl->opcode;
+        snap->done_bytes = bytes;
+        snap->done_counter = counter;
+    }
+    snap->executed = next;
+    snap->ahead--;
+    pu->turn_frames++;
+    pu->looped++;
+    if (c->program)
+        vb_program_executed(pu, qp, counter, ctrl->opcode);
+}
+
+// Executes the oldest entry of the snapshot. False: it must wait.
+static bool execute_next(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_snapshot *snap = &qp->cross->snap;
+    const uint8_t *at = slot(snap, snap->executed);
+    const struct vb_wqe_ctrl *ctrl = (const struct vb_wqe_ctrl *)(const void *)at;
+    uint32_t segs = ctrl->ds & VB_WQE_DS_MASK, bytes = 0;
+    uint64_t next = snap->executed + (segs + 3) / 4;
+    const struct entry e = {ctrl, at + sizeof *ctrl, segs - 1};
+    enum vb_cqe_syndrome s = VB_SYN_LOCAL_QP_OP;
+    enum vb_cross_verdict verdict = VB_CROSS_STOP;
+
+    if (segs == 0)
+        next = qp->sq.end; // where the next entry is, it does not say: the rest goes with it
+    else if (is_right(qp, ctrl, snap->executed))
+        verdict = admit(pu, qp, &e);
+    if (verdict == VB_CROSS_HELD)
+        return false;
+    if (verdict == VB_CROSS_GO)
+        s = execute(pu, qp, &e, &bytes);
+    if (s == VB_SYN_OK)
+        retire(pu, qp, ctrl, next, bytes);
+    else
+        fail(pu, qp, next, ctrl->opcode, s);
+    return true;
+}
+
+// In SQD nothing is begun; and what was begun is done.
+static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (!qp->drained)
+        vb_pu_event(pu, VB_EVENT_SQ_DRAINED, qp->qpn);
+    qp->drained = true;
+    return false;
+}
+
+bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    const struct vb_snapshot *snap = &qp->cross->snap;
+
+    if (snap->due)
+        return complete(pu, qp);
+    if (qp->state != VB_QPS_RTS)
+        return drain(pu, qp);
+    if (fetch(pu, qp))
+        return true;
+    return snap->ahead > 0 && execute_next(pu, qp);
+}
