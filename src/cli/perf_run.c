@@ -257,17 +257,18 @@ int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *bu
                         struct vb_hist *hist)
 {
     struct vb_perf_lane *lane = &run->lane[0];
-    uint64_t begin = vb_clock_ns();
+    struct vb_recent recent = {0};
+    uint64_t begin = vb_clock_recent_ns(&recent);
     bool verified = false;
     for (uint64_t n = 0; n < budget->ops && begin < budget->end_ns; n++) {
         struct vb_wc wc;
         bool verify = lane->posted == lane->next_verify;
         fill(run, 0, 0, true);
         if (verify || verified)
-            begin = vb_clock_ns(); // making and comparing patterns is not the NIC's time
+            begin = vb_clock_recent_ns(&recent); // making patterns is not the NIC's time
         if (post(run, 0, 1) < 0 || await_one(run, &wc) < 0)
             return -1;
-        uint64_t end = vb_clock_ns();
+        uint64_t end = vb_clock_recent_ns(&recent);
         vb_hist_record(hist, end - begin);
         begin = end;
         if (complete(run, &wc) < 0)

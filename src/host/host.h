@@ -33,6 +33,8 @@ struct vb_lane {
                                   // more
     uint64_t weight, bytes;       // of the last run, and moved until then
     struct vb_recent recent;      // the time
+    uint32_t idle_runs;           // since it was looked at
+    bool calm;                    // no timer was near at that time
     uint64_t asleep_until_ns;     // its next timer when the helper went to sleep
     struct vb_rx_frame frames[VB_PORT_RX_BATCH];
 };

@@ -22,6 +22,8 @@ enum {
     LEND_BYTES = 1024,                // an entry in a scatter list costs less than copying so much
     DRAIN_MS = 1000,
     ENTRY_BYTES = 8192, // as many take some microseconds
+    IDLE_RUNS = 8,      // that find nothing, before one looks at the time
+    CALM_NS = 100 * 1000,
 };
 
 // ---- who runs the NIC
@@ -66,30 +68,60 @@ static uint32_t work(struct vb_lane *lane, uint64_t now)
     return steps;
 }
 
-// What was just posted leaves first: looking at an empty socket takes as long as sending. But a
-// timer that fires waits for what has come meanwhile: it may be the answer.
-uint32_t vb_lane_run(struct vb_lane *lane)
+static void count_run(struct vb_lane *lane, uint64_t weight)
 {
-    uint64_t now = vb_clock_recent_ns(&lane->recent);
-    bool late = vb_pu_deadline(lane->pu) <= now;
-    uint32_t steps = late ? 0 : work(lane, now);
-    uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
-
-    if (frames > 0)
-        vb_pu_feed(lane->pu, lane->frames, frames);
-    if (frames > 0 || late)
-        steps += work(lane, now);
-    vb_host_collect(lane); // some events come without a step
     uint64_t entries = atomic_load_explicit(&lane->entries, memory_order_relaxed);
+    lane->weight = weight;
+    atomic_store_explicit(&lane->entries, entries + weight, memory_order_relaxed);
+}
+
+// Tells others what the run has brought.
+static void end_run(struct vb_lane *lane)
+{
+    vb_host_collect(lane); // some events come without a step
     uint64_t bytes = vb_pu_counters(lane->pu)->sent_bytes + vb_pu_counters(lane->pu)->rcvd_bytes;
-    lane->weight = 1 + (bytes - lane->bytes) / ENTRY_BYTES; // a run that moved much took its time
+    count_run(lane, 1 + (bytes - lane->bytes) / ENTRY_BYTES); // one that moved much took its time
     lane->bytes = bytes;
-    atomic_store_explicit(&lane->entries, entries + lane->weight, memory_order_relaxed);
     uint32_t handed = vb_pu_handed(lane->pu);
     if (handed)
         vb_helper_notice(lane->nic, handed); // frames for units that nobody may be running
     if (vb_helper_sleeps_on(lane))
         vb_helper_recheck(lane);
+}
+
+static uint32_t receive(struct vb_lane *lane)
+{
+    uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
+    if (frames > 0)
+        vb_pu_feed(lane->pu, lane->frames, frames);
+    return frames;
+}
+
+// What was just posted leaves first: looking at an empty socket takes as long as sending. But a
+// timer that fires waits for what has come meanwhile: it may be the answer. Who finds the unit idle
+// has nothing to send, and looks for frames alone: how soon one is noticed depends on how short a
+// run is that finds none, so only some of these look at the time, too.
+uint32_t vb_lane_run(struct vb_lane *lane)
+{
+    bool idle = vb_pu_is_idle(lane->pu);
+    uint32_t frames = idle ? receive(lane) : 0;
+
+    if (idle && frames == 0 && lane->calm && ++lane->idle_runs < IDLE_RUNS &&
+        !vb_helper_sleeps_on(lane)) {
+        count_run(lane, 1);
+        return 0;
+    }
+    lane->idle_runs = 0;
+    uint64_t now = vb_clock_recent_ns(&lane->recent);
+    bool late = vb_pu_deadline(lane->pu) <= now;
+    uint32_t steps = idle || late ? 0 : work(lane, now);
+
+    if (!idle)
+        frames = receive(lane);
+    if (frames > 0 || late)
+        steps += work(lane, now);
+    lane->calm = vb_pu_deadline(lane->pu) > now + CALM_NS;
+    end_run(lane);
     return steps;
 }
 

@@ -232,6 +232,9 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns);
 uint32_t vb_pu_handed(struct vb_pu *pu);
 bool vb_pu_has_mail(const struct vb_pu *pu); // frames handed over by others wait
 
+// Nothing to do but for frames and timers that come, nothing to send and nothing to tell.
+bool vb_pu_is_idle(const struct vb_pu *pu);
+
 // Queue pairs of this unit in a multicast group.
 uint32_t vb_pu_members(const struct vb_pu *pu, const struct vb_ip *group);
 

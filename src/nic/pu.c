@@ -391,6 +391,17 @@ static uint32_t run_turns(struct vb_pu *pu)
     return steps;
 }
 
+// Whether there may be a step to make, timers aside.
+static bool has_more(const struct vb_pu *pu)
+{
+    uint64_t bells = 0;
+
+    for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++)
+        bells |= atomic_load_explicit(&pu->bells.top[t], memory_order_relaxed);
+    return bells || !vb_fifo_empty(&pu->run) || pu->rx_next != pu->rx_count || pu->recv_done ||
+           !vb_fifo_empty(&pu->cnps) || vb_pu_has_mail(pu);
+}
+
 // The same steps in the same order, without their records, and without looking for frames, timers
 // and doorbells between two steps of a turn.
 static uint32_t poll_unobserved(struct vb_pu *pu)
@@ -405,7 +416,8 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
         while (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu))
             steps++;
         steps += run_turns(pu);
-    } while (steps != before && !pu->tx_full && pu->looped < VB_POLL_LOOPED);
+    } while (steps != before && !pu->tx_full && pu->looped < VB_POLL_LOOPED &&
+             (has_more(pu) || vb_timers_next(&pu->timers) <= pu->now_ns));
     return steps;
 }
 
@@ -420,6 +432,11 @@ uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
     while (pu->looped < VB_POLL_LOOPED && vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
         steps++;
     return steps;
+}
+
+bool vb_pu_is_idle(const struct vb_pu *pu)
+{
+    return !has_more(pu) && pu->txq.count == 0 && pu->event_count == 0;
 }
 
 uint64_t vb_pu_deadline(const struct vb_pu *pu)

@@ -59,10 +59,30 @@ static void publish(struct shm_ring_tx *ring, uint32_t len)
                           memory_order_release);
 }
 
+// The reader looks at the first line all the time. So that is written last and at a stretch: a
+// line that the reader takes back before the word is written must be fetched once more.
+static void copy_frame(const struct vb_txq *txq, const struct vb_tx_frame *frame, uint8_t *to)
+{
+    static const uint8_t no_icrc[VB_ICRC_BYTES] = {0};
+    const uint8_t *from = txq->arena + frame->offset;
+    uint32_t len = frame->len, icrc = len - VB_ICRC_BYTES;
+
+    if (frame->body_len > 0) {
+        vb_tx_copy(txq, frame, to);
+    } else if (icrc >= FIRST_LINE) {
+        memcpy(to + FIRST_LINE, from + FIRST_LINE, icrc - FIRST_LINE);
+        memcpy(to + icrc, no_icrc, sizeof no_icrc);
+        memcpy(to, from, FIRST_LINE);
+        return;
+    } else {
+        memcpy(to, from, icrc);
+    }
+    memcpy(to + icrc, no_icrc, sizeof no_icrc);
+}
+
 bool vb_shm_ring_put(struct shm_ring_tx *ring, const struct vb_txq *txq,
                      const struct vb_tx_frame *frame)
 {
-    static const uint8_t no_icrc[VB_ICRC_BYTES] = {0};
     uint64_t bytes = record_bytes(frame->len);
     uint64_t left = ring->mask + 1 - (ring->pos & ring->mask);
 
@@ -74,8 +94,7 @@ bool vb_shm_ring_put(struct shm_ring_tx *ring, const struct vb_txq *txq,
         ring->pos += left;
     }
     uint8_t *to = ring->base + (ring->pos & ring->mask) + SHM_WORD;
-    vb_tx_copy(txq, frame, to);
-    memcpy(to + frame->len - sizeof no_icrc, no_icrc, sizeof no_icrc);
+    copy_frame(txq, frame, to);
     publish(ring, frame->path->spoiled ? frame->len | SHM_SPOILED : frame->len);
     ring->pos += bytes;
     return true;

@@ -160,8 +160,36 @@ static void test_poll_does_what_steps_do(void **state)
     }
 }
 
+// Who runs the unit takes a short way while it is idle: whatever is due must show.
+static void test_idle_is_told(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_true(vb_pu_is_idle(f->pu));
+    forge_post(f, 1, VB_WR_SEND, 0, 8);
+    assert_false(vb_pu_is_idle(f->pu)); // a doorbell
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_false(vb_pu_is_idle(f->pu)); // a frame to send
+    vb_pu_txq(f->pu)->taken = vb_pu_txq(f->pu)->count;
+    vb_pu_tx_release(f->pu);
+    assert_true(vb_pu_is_idle(f->pu));
+    struct vb_packet ack = forge_packet(f, VB_RC_ACK, 100);
+    forge_queue(f, &ack);
+    vb_pu_feed(f->pu, f->feed, 1);
+    assert_false(vb_pu_is_idle(f->pu)); // a frame that came
+    assert_int_equal(vb_pu_step(f->pu, f->now_ns).kind, VB_STEP_FRAME_IN);
+    assert_false(vb_pu_is_idle(f->pu)); // a completion
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_true(vb_pu_is_idle(f->pu));
+    forge_close(f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_poll_does_what_steps_do)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_poll_does_what_steps_do),
+        cmocka_unit_test(test_idle_is_told),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
