@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Offloads: chain programs that are ready to use.
+#ifndef VERBENA_OFFLOAD_H
+#define VERBENA_OFFLOAD_H
+
+#include <verbena/chain.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- hash get
+// A client sends a key and the address of the bucket it should be in; the program answers by a
+// WRITE with immediate data into the client's memory: the value, and its length as the immediate
+// data; or nothing, and VB_HASH_MISS. Requests are answered in order, request n into part n % slots
+// of the client's memory. The server's CPU does nothing.
+
+enum {
+    VB_HASH_KEY_BYTES = 6,
+    VB_HASH_MISS = 0xffffffff,
+};
+
+// An entry of the index, in memory that clients cannot write. The address and the lengths are
+// big-endian, as the work-queue entries are into which they go; an empty bucket has a key that
+// nobody asks for.
+struct vb_hash_bucket {
+    uint64_t addr; // of the value, in the region of items
+    uint32_t len;  // of the value, twice
+    uint32_t len_again;
+    uint8_t key[VB_HASH_KEY_BYTES]; // see vb_hash_store_key()
+    uint8_t reserved[2];
+};
+
+// What a client sends.
+struct vb_hash_request {
+    uint8_t key[VB_HASH_KEY_BYTES];
+    uint8_t bucket[8]; // its address as the server names it, big-endian
+};
+
+struct vb_hash_opts {
+    uint32_t slots;     // requests under way: a power of two from 2 on; 0: 8
+    uint32_t value_max; // bytes; 0: 4096
+};
+
+// Queues "W" (works on the server's memory) and "K" (the client's); regions "index" and "items"
+// (shared), "client" (the client's, slots * value_max bytes). NULL: error (200 bytes) says why.
+struct vb_image *vb_offload_hash_get(const struct vb_hash_opts *opts, char *error);
+
+// How the index stores a key: turned around within its halves, since a comparison sees it so.
+static inline void vb_hash_store_key(uint8_t stored[VB_HASH_KEY_BYTES],
+                                     const uint8_t key[VB_HASH_KEY_BYTES])
+{
+    for (int i = 0; i < 3; i++) {
+        stored[i] = key[2 - i];
+        stored[3 + i] = key[5 - i];
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

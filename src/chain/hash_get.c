@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hash get: one bucket, 48-bit keys, hits and misses answered.
+//
+// The bucket's key goes into the control segment of a NOP on the client's queue, the client's key
+// into the comparison of a CAS on it. Equal, the CAS makes the NOP longer: it then covers the reply
+// for a miss and the NOP behind that, and the next entry is the reply for a hit.
+//
+//      W                                   K
+//      gate    WAIT  request                pick   NOP  ds 4, or 12 on a hit
+//      ready   OPEN  the rest               miss   WRITE_IMM nothing, VB_HASH_MISS
+//              READ  bucket -> pick, hit    over   NOP  ds 8: covers the next one
+//              CAS   pick                   hit    WRITE_IMM value, its length
+//              WAIT  for the CAS            done   NOP  (completes)
+//              OPEN  K
+//              RECV_EN, and the next slot's counters
+#include "verbena/offload.h"
+
+#include "chain/builder.h"
+
+#include <stdio.h>
+
+static_assert(sizeof(struct vb_hash_bucket) == 24, "a bucket has no holes");
+
+enum {
+    SLOTS_DEFAULT = 8,
+    VALUE_DEFAULT = 4096,
+    SEGS = 4,            // of a block
+    SKIP_SEGS = 3 * SEGS // the NOP itself, the miss and the NOP behind it
+};
+
+struct parts {
+    struct vb_chain_queue w, k;
+    struct vb_chain_region index, items, client, scratch;
+    uint32_t slots, value_max;
+};
+
+// The eight bytes of a control segment as the number that a CAS compares: little-endian.
+static uint64_t control_word(uint8_t opcode, uint8_t ds)
+{
+    return (uint64_t)opcode << 24 | (uint64_t)ds << 56;
+}
+
+// The entries of one slot that others write to.
+struct slot {
+    uint32_t n;
+    struct vb_chain_label pick, hit, done, read, cas;
+};
+
+static struct vb_chain_label name(struct vb_chain *c, const char *what, uint32_t n)
+{
+    char text[VB_IMAGE_NAME];
+    snprintf(text, sizeof text, "%s%u", what, n);
+    return vb_chain_label(c, text);
+}
+
+static void add_replies(struct vb_chain *c, const struct parts *p, struct slot *s)
+{
+    struct vb_place to = vb_in(p->client, (uint64_t)s->n * p->value_max);
+
+    s->pick = vb_chain_op(
+        c, p->k,
+        &(struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = SEGS, .label = name(c, "pick", s->n)});
+    vb_chain_op(c, p->k,
+                &(struct vb_chain_op){.opcode = VB_WQE_WRITE_IMM,
+                                      .label = name(c, "miss", s->n),
+                                      .remote = to,
+                                      .imm = VB_HASH_MISS});
+    vb_chain_op(c, p->k, &(struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = 2 * SEGS});
+    s->hit = vb_chain_op(c, p->k,
+                         &(struct vb_chain_op){.opcode = VB_WQE_WRITE_IMM,
+                                               .label = name(c, "hit", s->n),
+                                               .remote = to,
+                                               .parts = 1,
+                                               .part = {{vb_in(p->items, 0), 0}}});
+    s->done = vb_chain_op(c, p->k,
+                          &(struct vb_chain_op){.opcode = VB_WQE_NOP,
+                                                .label = name(c, "done", s->n),
+                                                .flags = VB_CHAIN_SIGNALED});
+}
+
+// Bucket and key meet in the control segment of `pick`.
+static void add_lookup(struct vb_chain *c, const struct parts *p, struct slot *s)
+{
+    s->read = vb_chain_op(c, p->w,
+                          &(struct vb_chain_op){.opcode = VB_WQE_READ,
+                                                .label = name(c, "bucket", s->n),
+                                                .remote = vb_in(p->index, 0),
+                                                .parts = 5,
+                                                .part = {{vb_at(s->hit, VB_AT_ADDR), 8},
+                                                         {vb_at(s->hit, VB_AT_LEN), 4},
+                                                         {vb_at(s->hit, VB_AT_IMM), 4},
+                                                         {vb_at(s->pick, VB_AT_CTRL), 3},
+                                                         {vb_at_n(s->pick, VB_AT_CTRL, 0, 4), 3}}});
+    s->cas = vb_chain_op(c, p->w,
+                         &(struct vb_chain_op){.opcode = VB_WQE_ATOMIC_CS,
+                                               .label = name(c, "compare", s->n),
+                                               .flags = VB_CHAIN_FENCE,
+                                               .remote = vb_at(s->pick, VB_AT_CTRL),
+                                               .compare = control_word(VB_WQE_NOP, SEGS),
+                                               .swap_add = control_word(VB_WQE_NOP, SKIP_SEGS),
+                                               .parts = 1,
+                                               .part = {{vb_in(p->scratch, 0), 8}}});
+}
+
+static void add_slot(struct vb_chain *c, const struct parts *p, uint32_t n)
+{
+    struct slot s = {.n = n};
+
+    add_replies(c, p, &s);
+    vb_chain_slot(c, p->w);
+    vb_chain_wait_recv(c, p->w, p->k, n);
+    vb_chain_open_rest(c, p->w);
+    add_lookup(c, p, &s);
+    vb_chain_wait(c, p->w, s.cas);
+    vb_chain_open(c, p->w, s.done);
+    vb_chain_open_recv(c, p->w, p->k, n);
+    vb_chain_restore(c, vb_at(s.pick, VB_AT_DS), 1);
+    vb_chain_guard(c, p->w, s.done);
+    vb_chain_recv(c, p->k,
+                  (const struct vb_part[]){{vb_at_n(s.cas, VB_AT_COMPARE, 0, 5), 3},
+                                           {vb_at_n(s.cas, VB_AT_COMPARE, 0, 1), 3},
+                                           {vb_at(s.read, VB_AT_RADDR), 8}},
+                  3);
+}
+
+struct vb_image *vb_offload_hash_get(const struct vb_hash_opts *opts, char *error)
+{
+    struct vb_chain *c = vb_chain_begin("hash_get");
+    struct parts p = {.slots = opts->slots ? opts->slots : SLOTS_DEFAULT,
+                      .value_max = opts->value_max ? opts->value_max : VALUE_DEFAULT};
+
+    if (!c) {
+        snprintf(error, VB_IMAGE_TEXT, "no memory for the program");
+        return NULL;
+    }
+    p.w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){0});
+    p.k = vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .recv_sge = 3});
+    p.index = vb_chain_region(c, "index", VB_CHAIN_SHARED, sizeof(struct vb_hash_bucket), false);
+    p.items = vb_chain_region(c, "items", VB_CHAIN_SHARED, 1, false);
+    p.client = vb_chain_region(c, "client", VB_CHAIN_PEER, (uint64_t)p.slots * p.value_max, true);
+    p.scratch = vb_chain_region(c, "scratch", VB_CHAIN_OWN, 8, true);
+    for (uint32_t n = 0; n < p.slots; n++)
+        add_slot(c, &p, n);
+    return vb_chain_finish(c, error);
+}

@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device for a chain program, and one for its clients.
+#include "chain/machine.h"
+
+#include "base/bytes.h"
+#include "base/prng.h"
+#include "chain/code.h"
+#include "nic/dev.h"
+#include "wire/roce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STEP_NS = 50,
+    WIRE_FRAMES = 512,
+    CLIENT_DEPTH = 256, // requests and replies of a client
+    REPLY_BYTES = 256,
+    UNITS_MAX = 16,
+};
+
+// Frames on their way to one unit, oldest first.
+struct wire {
+    uint32_t head, count;
+    struct vb_ip from;
+    uint32_t len[WIRE_FRAMES];
+    uint8_t bytes[WIRE_FRAMES][VB_FRAME_MAX];
+    struct vb_rx_frame frame; // the one being handed over
+};
+
+struct cq {
+    uint8_t *ring;
+    uint32_t dbrec[2];
+    uint32_t entries, cqn, taken;
+};
+
+struct queue {
+    uint32_t qpn, dbrec[2];
+    uint8_t fault;
+    uint64_t executed;
+    // The client's end.
+    uint32_t far_qpn, far_dbrec[2];
+    uint8_t *far_ring, *far_recvs, *far_memory; // requests, then replies
+    uint32_t far_key;
+    struct cq far_cq;
+    uint32_t sent, received;
+};
+
+struct vb_machine {
+    const struct vb_image *image;
+    struct vb_machine_opts opts;
+    struct vb_prng prng;
+    struct vb_dev *near, *far;
+    uint32_t units, pd, far_pd, program;
+    struct vb_ip near_ip, far_ip;
+    uint64_t now_ns;
+    struct cq *cq;
+    struct queue *queue;
+    struct vb_image_memory *send, *recv, *data;
+    struct wire *wire[UNITS_MAX + 1]; // by unit; the last is the clients'
+};
+
+// ---- building
+
+static bool say(char *error, const char *name, const char *text)
+{
+    snprintf(error, VB_IMAGE_TEXT, "'%s' %s", name, text);
+    return false;
+}
+
+static void *zeros(size_t bytes)
+{
+    size_t room = (bytes + 63) & ~(size_t)63;
+    void *p = aligned_alloc(64, room ? room : 64);
+    if (p)
+        memset(p, 0, room ? room : 64);
+    return p;
+}
+
+static bool make_cq(struct vb_dev *dev, struct cq *cq, uint32_t entries, uint32_t unit,
+                    uint64_t start)
+{
+    cq->entries = entries;
+    cq->taken = (uint32_t)start;
+    cq->ring = zeros((size_t)entries * VB_CQE_BYTES);
+    if (!cq->ring)
+        return false;
+    for (uint32_t i = 0; i < entries; i++)
+        cq->ring[i * VB_CQE_BYTES + VB_CQE_BYTES - 1] = VB_CQE_INVALID << 4;
+    return vb_dev_cq_create(dev,
+                            &(struct vb_cqc_attr){.pu = unit,
+                                                  .ring = cq->ring,
+                                                  .entries = entries,
+                                                  .dbrec = cq->dbrec,
+                                                  .start = start,
+                                                  .ignore_overrun = true},
+                            &cq->cqn) == 0;
+}
+
+static bool make_memory(struct vb_dev *dev, uint32_t pd, struct vb_image_memory *mem, size_t bytes,
+                        uint32_t access)
+{
+    if (!mem->at)
+        mem->at = zeros(bytes);
+    if (!mem->at)
+        return false;
+    mem->addr = (uintptr_t)mem->at;
+    return vb_dev_mkey_create(
+               dev,
+               &(struct vb_mkey_attr){
+                   .pd = pd, .access = access, .start = mem->addr, .len = bytes, .base = mem->at},
+               &mem->key) == 0;
+}
+
+static bool make_region(struct vb_machine *m, uint32_t i)
+{
+    const struct vb_image_region *r = &m->image->region[i];
+    uint64_t bytes = r->bytes;
+    uint32_t access = VB_LOCAL_WRITE | VB_REMOTE_READ;
+
+    if (r->kind == VB_REGION_PEER)
+        return make_memory(m->far, m->far_pd, &m->data[i], bytes,
+                           VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_WRITE);
+    if (r->kind == VB_REGION_SHARED && m->opts.shared_bytes > bytes)
+        bytes = m->opts.shared_bytes;
+    if (r->writable)
+        access |= VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
+    else
+        access &= ~(uint32_t)VB_LOCAL_WRITE;
+    return make_memory(m->near, m->pd, &m->data[i], bytes, access);
+}
+
+static bool make_queue(struct vb_machine *m, uint32_t i)
+{
+    const struct vb_image_queue *q = &m->image->queue[i];
+    const uint32_t code = VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
+    struct queue *made = &m->queue[i];
+
+    if (!make_memory(m->near, m->pd, &m->send[i], (size_t)q->blocks * VB_WQEBB_BYTES, code) ||
+        (q->recvs &&
+         !make_memory(m->near, m->pd, &m->recv[i], (size_t)q->recvs * q->recv_stride, code)))
+        return false;
+    made->dbrec[0] = made->dbrec[1] = htobe32((uint32_t)m->opts.start & 0xffff);
+    return vb_dev_qp_create(m->near,
+                            &(struct vb_qpc_attr){
+                                .pd = m->pd,
+                                .send_cqn = m->cq[q->send_cq].cqn,
+                                .recv_cqn = m->cq[q->recv_cq].cqn,
+                                .sq_ring = m->send[i].at,
+                                .sq_blocks = q->blocks,
+                                .rq_ring = m->recv[i].at,
+                                .rq_entries = q->recvs,
+                                .rq_stride_bytes = q->recv_stride,
+                                .dbrec = made->dbrec,
+                                .sq_start = m->opts.start,
+                                .rq_start = m->opts.start,
+                                .no_wqe_checks = !q->wqe_checks,
+                                .cross_channel = true,
+                                .managed_send = q->managed_send,
+                                .managed_recv = q->managed_recv,
+                                .fetch_depth = m->opts.fetch_depth,
+                                .rate = m->opts.rate,
+                                .burst = m->opts.burst,
+                                .program = m->program,
+                            },
+                            &made->qpn) == 0;
+}
+
+// ---- the clients
+
+static bool make_client(struct vb_machine *m, struct queue *q)
+{
+    struct vb_image_memory mem = {0};
+    size_t requests = (size_t)CLIENT_DEPTH * REPLY_BYTES, ring = (size_t)CLIENT_DEPTH * 64;
+
+    q->far_ring = zeros(ring);
+    q->far_recvs = zeros((size_t)CLIENT_DEPTH * VB_WQE_SEG_BYTES);
+    if (!q->far_ring || !q->far_recvs || !make_cq(m->far, &q->far_cq, CLIENT_DEPTH * 2, 0, 0) ||
+        !make_memory(m->far, m->far_pd, &mem, 2 * requests, VB_LOCAL_WRITE))
+        return false;
+    q->far_memory = mem.at;
+    q->far_key = mem.key;
+    for (uint32_t i = 0; i < CLIENT_DEPTH; i++) {
+        uint8_t *seg = q->far_recvs + i * VB_WQE_SEG_BYTES;
+        vb_put_be32(seg, REPLY_BYTES);
+        vb_put_be32(seg + 4, mem.key);
+        vb_put_be64(seg + 8, mem.addr + requests + (uint64_t)i * REPLY_BYTES);
+    }
+    q->far_dbrec[VB_DBREC_RQ] = htobe32(CLIENT_DEPTH);
+    return vb_dev_qp_create(m->far,
+                            &(struct vb_qpc_attr){
+                                .pd = m->far_pd,
+                                .send_cqn = q->far_cq.cqn,
+                                .recv_cqn = q->far_cq.cqn,
+                                .sq_ring = q->far_ring,
+                                .sq_blocks = CLIENT_DEPTH,
+                                .rq_ring = q->far_recvs,
+                                .rq_entries = CLIENT_DEPTH,
+                                .rq_stride_bytes = VB_WQE_SEG_BYTES,
+                                .dbrec = q->far_dbrec,
+                                .no_wqe_checks = true,
+                            },
+                            &q->far_qpn) == 0;
+}
+
+static bool connect(struct vb_dev *dev, uint32_t qpn, uint32_t to, const struct vb_ip *local,
+                    const struct vb_ip *remote, uint32_t access)
+{
+    struct vb_qpc_mods mods = {
+        .access = access,
+        .dest_qpn = to,
+        .mtu_bytes = 4096,
+        .max_rd_atomic = 16,
+        .max_dest_rd_atomic = 16,
+        .min_rnr_timer = 1,
+        .timeout = 14,
+        .retry_cnt = 7,
+        .rnr_retry = VB_RETRY_INFINITE,
+        .local = *local,
+        .remote = *remote,
+        .src_port = 4791,
+    };
+    int err = 0;
+
+    for (mods.state = VB_QPS_INIT; !err && mods.state <= VB_QPS_RTS; mods.state++)
+        err = vb_dev_qp_modify(dev, qpn, &mods);
+    return !err;
+}
+
+static bool connect_queue(struct vb_machine *m, uint32_t i)
+{
+    const struct vb_image_queue *q = &m->image->queue[i];
+    struct queue *made = &m->queue[i];
+    const uint32_t all = VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
+
+    if (q->kind == VB_QUEUE_LOOP)
+        return connect(m->near, made->qpn, made->qpn, &m->near_ip, &m->near_ip, all);
+    return make_client(m, made) &&
+           connect(m->near, made->qpn, made->far_qpn, &m->near_ip, &m->far_ip, 0) &&
+           connect(m->far, made->far_qpn, made->qpn, &m->far_ip, &m->near_ip, all);
+}
+
+// ---- life
+
+static bool has_clients(const struct vb_image *image)
+{
+    for (uint32_t i = 0; i < image->queues; i++)
+        if (image->queue[i].kind == VB_QUEUE_PEER)
+            return true;
+    for (uint32_t i = 0; i < image->regions; i++)
+        if (image->region[i].kind == VB_REGION_PEER)
+            return true;
+    return false;
+}
+
+static bool make_devices(struct vb_machine *m)
+{
+    const struct vb_dev_opts opts = {.seed = m->opts.seed + 1,
+                                     .pus = m->units,
+                                     .fetch_depth = m->opts.fetch_depth,
+                                     .check_zero_length = true};
+
+    m->near = vb_dev_create(&opts);
+    if (!m->near || vb_dev_pd_create(m->near, &m->pd) != 0)
+        return false;
+    if (m->opts.limit &&
+        vb_dev_program_create(m->near,
+                              &(struct vb_program_attr){.pd = m->pd, .limit = m->opts.limit},
+                              &m->program) != 0)
+        return false;
+    if (!has_clients(m->image))
+        return true;
+    m->far = vb_dev_create(&(struct vb_dev_opts){.seed = m->opts.seed + 2});
+    for (uint32_t i = 0; i <= m->units; i++) {
+        struct wire **w = &m->wire[i < m->units ? i : UNITS_MAX];
+        *w = calloc(1, sizeof **w);
+        if (!*w)
+            return false;
+        (*w)->from = i < m->units ? m->far_ip : m->near_ip;
+    }
+    return m->far && vb_dev_pd_create(m->far, &m->far_pd) == 0;
+}
+
+static bool make_objects(struct vb_machine *m, char *error)
+{
+    const struct vb_image *image = m->image;
+
+    for (uint32_t i = 0; i < image->cqs; i++)
+        if (!make_cq(m->near, &m->cq[i], image->cq[i].entries,
+                     (uint32_t)vb_prng_below(&m->prng, m->units), m->opts.start))
+            return say(error, image->cq[i].name, "cannot be made: no memory");
+    for (uint32_t i = 0; i < image->regions; i++)
+        if (!make_region(m, i))
+            return say(error, image->region[i].name, "cannot be made: no memory");
+    for (uint32_t i = 0; i < image->queues; i++)
+        if (!make_queue(m, i))
+            return say(error, image->queue[i].name, "cannot be made");
+    return true;
+}
+
+// Opens what may run from the start, as a driver does: by the doorbell.
+static void open_queue(struct vb_machine *m, uint32_t i)
+{
+    const struct vb_image_queue *q = &m->image->queue[i];
+    struct queue *made = &m->queue[i];
+    uint32_t start = (uint32_t)m->opts.start;
+
+    made->dbrec[VB_DBREC_SQ] = htobe32((start + q->open) & 0xffff);
+    made->dbrec[VB_DBREC_RQ] = htobe32((start + q->recv_open) & 0xffff);
+    for (uint32_t u = 0; u < m->units; u++)
+        if ((made->qpn & (m->units - 1)) == u)
+            vb_doorbell_ring(vb_pu_doorbells(vb_dev_pu_at(m->near, u)), made->qpn);
+}
+
+static bool load(struct vb_machine *m, char *error)
+{
+    const struct vb_image *image = m->image;
+
+    if (!make_devices(m))
+        return say(error, image->name, "cannot be loaded: no memory for its devices");
+    if (!make_objects(m, error))
+        return false;
+    uint32_t *numbers = calloc(image->queues + image->cqs + 1, sizeof *numbers);
+    if (!numbers)
+        return say(error, image->name, "cannot be loaded: no memory");
+    for (uint32_t i = 0; i < image->queues; i++)
+        numbers[i] = m->queue[i].qpn;
+    for (uint32_t i = 0; i < image->cqs; i++)
+        numbers[image->queues + i] = m->cq[i].cqn;
+    vb_image_place(image, &(struct vb_image_binding){.send = m->send,
+                                                     .recv = m->recv,
+                                                     .data = m->data,
+                                                     .qpn = numbers,
+                                                     .cqn = numbers + image->queues,
+                                                     .start = m->opts.start});
+    free(numbers);
+    for (uint32_t i = 0; i < image->queues; i++)
+        if (!connect_queue(m, i))
+            return say(error, image->queue[i].name, "cannot be connected");
+    for (uint32_t i = 0; i < image->queues; i++)
+        open_queue(m, i);
+    return true;
+}
+
+static bool is_startable(const struct vb_image *image, uint64_t start)
+{
+    for (uint32_t i = 0; i < image->queues; i++)
+        if (start % image->queue[i].blocks ||
+            (image->queue[i].recvs && start % image->queue[i].recvs))
+            return false;
+    return true;
+}
+
+struct vb_machine *vb_machine_create(const struct vb_image *image,
+                                     const struct vb_machine_opts *opts, char *error)
+{
+    if (!vb_image_check(image, error))
+        return NULL;
+    if (!is_startable(image, opts->start)) {
+        say(error, image->name, "must start its counters at a multiple of every ring's size");
+        return NULL;
+    }
+    struct vb_machine *m = calloc(1, sizeof *m);
+    if (!m) {
+        say(error, image->name, "cannot be loaded: no memory");
+        return NULL;
+    }
+    m->image = image;
+    m->opts = *opts;
+    m->units = opts->units && opts->units <= UNITS_MAX ? opts->units : 1;
+    m->prng.state = opts->seed;
+    m->near_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 1}};
+    m->far_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 2}};
+    m->cq = calloc(image->cqs + 1, sizeof *m->cq);
+    m->queue = calloc(image->queues + 1, sizeof *m->queue);
+    m->send = calloc(image->queues + 1, sizeof *m->send);
+    m->recv = calloc(image->queues + 1, sizeof *m->recv);
+    m->data = calloc(image->regions + 1, sizeof *m->data);
+    bool room = m->cq && m->queue && m->send && m->recv && m->data;
+    if (!room)
+        say(error, image->name, "cannot be loaded: no memory");
+    if (room && load(m, error))
+        return m;
+    vb_machine_destroy(m);
+    return NULL;
+}
+
+void vb_machine_destroy(struct vb_machine *m)
+{
+    if (!m)
+        return;
+    if (m->near)
+        vb_dev_destroy(m->near);
+    if (m->far)
+        vb_dev_destroy(m->far);
+    for (uint32_t i = 0; m->cq && i < m->image->cqs; i++)
+        free(m->cq[i].ring);
+    for (uint32_t i = 0; m->queue && i < m->image->queues; i++) {
+        free(m->queue[i].far_ring);
+        free(m->queue[i].far_recvs);
+        free(m->queue[i].far_memory);
+        free(m->queue[i].far_cq.ring);
+    }
+    for (uint32_t i = 0; m->send && m->recv && i < m->image->queues; i++) {
+        free(m->send[i].at);
+        free(m->recv[i].at);
+    }
+    for (uint32_t i = 0; m->data && i < m->image->regions; i++)
+        free(m->data[i].at);
+    for (uint32_t i = 0; i <= UNITS_MAX; i++)
+        free(m->wire[i]);
+    free(m->cq);
+    free(m->queue);
+    free(m->send);
+    free(m->recv);
+    free(m->data);
+    free(m);
+}
+
+// ---- looking
+
+uint8_t *vb_machine_data(struct vb_machine *m, uint32_t region)
+{
+    return m->data[region].at;
+}
+
+uint8_t *vb_machine_send_ring(struct vb_machine *m, uint32_t queue)
+{
+    return m->send[queue].at;
+}
+
+uint8_t *vb_machine_recv_ring(struct vb_machine *m, uint32_t queue)
+{
+    return m->recv[queue].at;
+}
+
+uint64_t vb_machine_address(struct vb_machine *m, uint32_t region)
+{
+    return m->data[region].addr;
+}
+
+uint32_t vb_machine_qpn(const struct vb_machine *m, uint32_t queue)
+{
+    return m->queue[queue].qpn;
+}
+
+int vb_machine_queue(const struct vb_machine *m, uint32_t qpn)
+{
+    for (uint32_t i = 0; i < m->image->queues; i++)
+        if (m->queue[i].qpn == qpn)
+            return (int)i;
+    return -1;
+}
+
+uint64_t vb_machine_now_ns(const struct vb_machine *m)
+{
+    return m->now_ns;
+}
+
+uint8_t vb_machine_fault(struct vb_machine *m, uint32_t queue)
+{
+    return m->queue[queue].fault;
+}
+
+uint64_t vb_machine_executed(struct vb_machine *m, uint32_t queue)
+{
+    return m->queue[queue].executed;
+}
+
+// ---- the wire
+
+static struct vb_pu *unit_at(struct vb_machine *m, uint32_t at)
+{
+    return at < m->units ? vb_dev_pu_at(m->near, at) : vb_dev_pu(m->far);
+}
+
+static struct wire *wire_to(struct vb_machine *m, uint32_t at)
+{
+    return m->wire[at < m->units ? at : UNITS_MAX];
+}
+
+// Takes what a unit has sent to those it is for. False: somebody has no room for it yet.
+static bool carry(struct vb_machine *m, uint32_t from)
+{
+    struct vb_pu *pu = unit_at(m, from);
+    struct vb_txq *q = vb_pu_txq(pu);
+
+    for (; q->taken < q->count; q->taken++) {
+        const struct vb_tx_frame *f = &q->frame[q->taken];
+        const uint8_t *bth = q->arena + f->offset;
+        struct wire *w = wire_to(m, from < m->units ? m->units : bth[7] & (m->units - 1));
+        if (w->count == WIRE_FRAMES)
+            return false;
+        uint32_t slot = (w->head + w->count++) % WIRE_FRAMES;
+        vb_tx_copy(q, f, w->bytes[slot]);
+        w->len[slot] = f->len;
+    }
+    vb_pu_tx_release(pu);
+    return true;
+}
+
+// Hands a unit its next frame, when it has consumed the last one.
+static void deliver(struct vb_machine *m, uint32_t to)
+{
+    struct wire *w = wire_to(m, to);
+    struct vb_pu *pu = unit_at(m, to);
+
+    if (!w || w->count == 0 || vb_pu_frames_left(pu) > 0)
+        return;
+    w->frame = (struct vb_rx_frame){.data = w->bytes[w->head],
+                                    .head = w->bytes[w->head],
+                                    .len = w->len[w->head],
+                                    .src = w->from};
+    w->head = (w->head + 1) % WIRE_FRAMES;
+    w->count--;
+    vb_pu_feed(pu, &w->frame, 1);
+}
+
+// ---- steps
+
+static void note(struct vb_machine *m, const struct vb_step *step)
+{
+    int i = vb_machine_queue(m, step->qpn);
+
+    if (i < 0)
+        return;
+    struct queue *q = &m->queue[i];
+    if (step->kind == VB_STEP_EXEC)
+        q->executed++;
+    if (step->kind == VB_STEP_COMPLETE && step->detail && !q->fault)
+        q->fault = step->detail;
+}
+
+static bool try_step(struct vb_machine *m, uint32_t at, struct vb_step *step)
+{
+    struct vb_pu *pu = unit_at(m, at);
+
+    deliver(m, at);
+    *step = vb_pu_step(pu, m->now_ns);
+    if (m->far)
+        carry(m, at);
+    if (step->kind == VB_STEP_NONE)
+        return false;
+    m->now_ns += STEP_NS;
+    if (at < m->units)
+        note(m, step);
+    return true;
+}
+
+// Nobody has anything to do: time passes until the next timer.
+static bool skip_time(struct vb_machine *m, uint32_t parties)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (uint32_t i = 0; i < parties; i++) {
+        uint64_t deadline = vb_pu_deadline(unit_at(m, i));
+        next = deadline < next ? deadline : next;
+    }
+    if (next == UINT64_MAX)
+        return false;
+    m->now_ns = next > m->now_ns ? next : m->now_ns;
+    return true;
+}
+
+bool vb_machine_step(struct vb_machine *m, struct vb_step *step, uint32_t *unit)
+{
+    uint32_t parties = m->units + (m->far != NULL);
+
+    for (;;) {
+        uint32_t first = parties > 1 ? (uint32_t)vb_prng_below(&m->prng, parties) : 0;
+        for (uint32_t i = 0; i < parties; i++) {
+            uint32_t at = (first + i) % parties;
+            if (!try_step(m, at, step))
+                continue;
+            *unit = at < m->units ? at : UINT32_MAX;
+            return true;
+        }
+        if (!skip_time(m, parties))
+            return false;
+    }
+}
+
+uint64_t vb_machine_run(struct vb_machine *m, uint64_t steps_max)
+{
+    struct vb_step step;
+    uint64_t steps = 0;
+    uint32_t unit;
+
+    while (steps < steps_max && vb_machine_step(m, &step, &unit))
+        steps++;
+    return steps;
+}
+
+// ---- requests and replies
+
+int vb_machine_send(struct vb_machine *m, uint32_t queue, const void *payload, uint32_t len)
+{
+    struct queue *q = &m->queue[queue];
+    uint32_t slot = q->sent % CLIENT_DEPTH;
+    uint8_t *at = q->far_memory + (size_t)slot * REPLY_BYTES;
+
+    if (len > REPLY_BYTES || m->image->queue[queue].kind != VB_QUEUE_PEER)
+        return -1;
+    if (len)
+        memcpy(at, payload, len);
+    vb_code_write(q->far_ring + slot * 64,
+                  &(struct vb_code){.opcode = VB_WQE_SEND,
+                                    .num_sge = len > 0,
+                                    .sge = {{(uintptr_t)at, q->far_key, len}}},
+                  true);
+    q->sent++;
+    __atomic_store_n(&q->far_dbrec[VB_DBREC_SQ], htobe32(q->sent & 0xffff), __ATOMIC_RELEASE);
+    vb_doorbell_ring(vb_dev_doorbells(m->far), q->far_qpn);
+    return 0;
+}
+
+bool vb_machine_take(struct vb_machine *m, uint32_t queue, struct vb_machine_reply *reply)
+{
+    struct queue *q = &m->queue[queue];
+    struct cq *cq = &q->far_cq;
+    const struct vb_cqe *cqe;
+
+    if (!cq->ring)
+        return false;
+    do {
+        cqe = (const void *)(cq->ring + (cq->taken & (cq->entries - 1)) * VB_CQE_BYTES);
+        if (cqe->op_own >> 4 == VB_CQE_INVALID || (cqe->op_own & 1) != !!(cq->taken & cq->entries))
+            return false;
+        cq->taken++;
+    } while (cqe->op_own >> 4 == VB_CQE_REQ || cqe->op_own >> 4 == VB_CQE_REQ_ERR);
+    uint8_t opcode = cqe->op_own >> 4;
+    uint32_t slot = q->received++ % CLIENT_DEPTH;
+    *reply = (struct vb_machine_reply){.with_imm = opcode == VB_CQE_RESP_WR_IMM ||
+                                                   opcode == VB_CQE_RESP_SEND_IMM,
+                                       .imm = be32toh(cqe->imm_inval_pkey),
+                                       .len = be32toh(cqe->byte_cnt)};
+    if (opcode != VB_CQE_RESP_WR_IMM && reply->len <= REPLY_BYTES)
+        memcpy(reply->bytes, q->far_memory + (size_t)(CLIENT_DEPTH + slot) * REPLY_BYTES,
+               reply->len);
+    q->far_dbrec[VB_DBREC_RQ] = htobe32((CLIENT_DEPTH + q->received) & 0xffff);
+    vb_doorbell_ring(vb_dev_doorbells(m->far), q->far_qpn);
+    return true;
+}
