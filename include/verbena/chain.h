@@ -147,6 +147,8 @@ struct vb_chain_op {
 
 // A label for an entry that comes later.
 struct vb_chain_label vb_chain_label(struct vb_chain *chain, const char *name);
+// The next entry of any queue gets this label.
+void vb_chain_here(struct vb_chain *chain, struct vb_chain_label label);
 struct vb_chain_label vb_chain_op(struct vb_chain *chain, struct vb_chain_queue queue,
                                   const struct vb_chain_op *op);
 // Waits until the entry has completed.
@@ -178,6 +180,64 @@ void vb_chain_restore(struct vb_chain *chain, struct vb_place at, uint32_t len);
 // completed.
 void vb_chain_guard(struct vb_chain *chain, struct vb_chain_queue queue,
                     struct vb_chain_label until);
+
+// ---- a language: variables, conditions and loops on one queue
+// Statements are written down, and turned into entries by vb_flow_end_program(). A condition is a
+// CAS on a NOP that holds the operand in its control segment; what it decides is whether the NOP
+// covers the entries behind it.
+
+struct vb_flow;
+
+struct vb_var {
+    uint32_t id; // 0: none
+};
+
+// On a queue of its own that is connected with itself. Its regions are "NAME_vars" and so on.
+struct vb_flow *vb_flow_begin(struct vb_chain *chain, const char *queue);
+// A variable of 64 bits.
+struct vb_var vb_flow_var(struct vb_flow *flow, uint64_t value);
+// One that holds the address of a place.
+struct vb_var vb_flow_pointer(struct vb_flow *flow, struct vb_place of);
+// Where it lies: 8 bytes, big-endian.
+struct vb_place vb_flow_place(struct vb_flow *flow, struct vb_var var);
+
+void vb_flow_set(struct vb_flow *flow, struct vb_var to, uint64_t value);
+void vb_flow_move(struct vb_flow *flow, struct vb_var to, struct vb_var from);
+void vb_flow_calc(struct vb_flow *flow, enum vb_wqe_calc op, struct vb_var to, struct vb_var a,
+                  struct vb_var b);
+void vb_flow_calc_value(struct vb_flow *flow, enum vb_wqe_calc op, struct vb_var to,
+                        struct vb_var a, uint64_t b);
+// From or to memory of the region, where `at` points: 1 to 8 bytes, a big-endian number.
+void vb_flow_load(struct vb_flow *flow, struct vb_var to, struct vb_chain_region region,
+                  struct vb_var at, uint32_t bytes);
+void vb_flow_store(struct vb_flow *flow, struct vb_chain_region region, struct vb_var at,
+                   struct vb_var from, uint32_t bytes);
+
+enum vb_compare {
+    VB_EQ,
+    VB_NE,
+    VB_LT,
+    VB_LE,
+    VB_GT,
+    VB_GE,
+};
+
+// Of each side the lowest `bits` count: 1 to 64; in inequalities all 64.
+void vb_flow_if(struct vb_flow *flow, struct vb_var a, enum vb_compare compare, struct vb_var b,
+                uint32_t bits);
+void vb_flow_if_value(struct vb_flow *flow, struct vb_var a, enum vb_compare compare, uint64_t b,
+                      uint32_t bits);
+void vb_flow_else(struct vb_flow *flow);
+// The body so many times, unless a break ends it.
+void vb_flow_repeat(struct vb_flow *flow, uint32_t times);
+// For ever, without a CPU, unless a break ends it: the last statement of the program, and not
+// within another.
+void vb_flow_loop(struct vb_flow *flow);
+void vb_flow_break(struct vb_flow *flow); // of the innermost repeat or loop
+void vb_flow_end(struct vb_flow *flow);   // of an if, a repeat or a loop
+
+// Turns the statements into entries of the chain, and frees the flow.
+void vb_flow_end_program(struct vb_flow *flow);
 
 #ifdef __cplusplus
 }

@@ -187,6 +187,11 @@ struct vb_chain_label vb_chain_label(struct vb_chain *c, const char *name)
     return label;
 }
 
+void vb_chain_here(struct vb_chain *c, struct vb_chain_label label)
+{
+    c->here = label.id;
+}
+
 const char *vb_build_label_name(const struct vb_chain *c, uint32_t label)
 {
     return label && label <= c->labels && c->label[label - 1].name[0] ? c->label[label - 1].name
@@ -248,6 +253,12 @@ static struct vb_chain_label add(struct vb_chain *c, struct vb_chain_queue queue
     if (!queue_is_known(c, queue) || !label_is_free(c, like->op.label)) {
         free(like->data);
         return none;
+    }
+    if (c->here && like->op.label.id == 0) {
+        like->op.label.id = c->here;
+        c->here = 0;
+        if (!label_is_free(c, like->op.label))
+            return none;
     }
     like->slot = c->queue[queue.id - 1].slots;
     struct vb_item *item = vb_build_insert(c, queue.id, NULL, like);

@@ -15,6 +15,7 @@ enum vb_item_kind {
     VB_ITEM_WAIT_RECV, // for receive `n` of `queue_target`
     VB_ITEM_OPEN,      // through entry `target`
     VB_ITEM_OPEN_RECV, // receive `n` of `queue_target`
+    VB_ITEM_HALT,      // a WAIT that never ends, however often the program has gone round
 };
 
 // One entry of a queue, in order.
@@ -91,6 +92,7 @@ struct vb_chain {
     char name[VB_IMAGE_NAME];
     char error[VB_IMAGE_TEXT]; // empty: none yet
     bool circular;
+    uint32_t here;                // the label of the next entry; 0: a new one
     struct vb_build_queue *queue; // handles count from 1
     struct vb_build_region *region;
     struct vb_build_label *label;

@@ -12,6 +12,7 @@ enum {
     PAD_BLOCKS = 15, // that one NOP skips
     CQ_ENTRIES = 16, // nobody reads them: they are counted
     SLOTS_MAX = 1 << 15,
+    HALT_AHEAD = 1 << 22, // completions that a program that has stopped does not make
 };
 
 static struct vb_item *label_item(const struct vb_chain *c, uint32_t label)
@@ -75,6 +76,10 @@ uint32_t vb_build_index(const struct vb_chain *c, const struct vb_item *item, ui
     const struct vb_build_queue *q;
     uint32_t index;
 
+    if (item->kind == VB_ITEM_HALT) {
+        *grows = c->queue[item->queue - 1].completions;
+        return HALT_AHEAD;
+    }
     if (target) {
         q = &c->queue[target->queue - 1];
         *grows = item->kind == VB_ITEM_WAIT ? q->completions : q->blocks;
@@ -94,7 +99,7 @@ static bool target_is_known(struct vb_chain *c, const struct vb_item *item)
     const char *queue = c->queue[item->queue - 1].name;
     bool of_recv = item->kind == VB_ITEM_WAIT_RECV || item->kind == VB_ITEM_OPEN_RECV;
 
-    if (item->kind == VB_ITEM_OP)
+    if (item->kind == VB_ITEM_OP || item->kind == VB_ITEM_HALT)
         return true;
     if (!of_recv) {
         if (!label_item(c, item->target))
@@ -274,8 +279,9 @@ static bool relocate_index(struct vb_chain *c, struct vb_image *image, const str
 
     object.offset += 4;
     switch (item->kind) {
+    case VB_ITEM_HALT:
     case VB_ITEM_WAIT:
-        target.index = 2 * (to->queue - 1);
+        target.index = 2 * ((item->kind == VB_ITEM_HALT ? item->queue : to->queue) - 1);
         return add_reloc(c, image, VB_RELOC_CQ_INDEX, at, target) &&
                add_reloc(c, image, VB_RELOC_CQN, object, target);
     case VB_ITEM_WAIT_RECV:

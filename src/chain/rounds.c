@@ -36,7 +36,7 @@ struct slot {
 
 static uint32_t bits_of(const struct vb_item *item)
 {
-    return item->kind == VB_ITEM_WAIT || item->kind == VB_ITEM_WAIT_RECV ? 24 : 16;
+    return item->kind == VB_ITEM_OPEN || item->kind == VB_ITEM_OPEN_RECV ? 16 : 24;
 }
 
 static bool counts(const struct vb_item *item)
@@ -401,6 +401,7 @@ static uint32_t count_target(const struct vb_chain *c, const struct vb_item *ite
     switch (item->kind) {
     case VB_ITEM_WAIT: return 2 * (label_item(c, item->target)->queue - 1);
     case VB_ITEM_WAIT_RECV: return 2 * (item->queue_target - 1) + 1;
+    case VB_ITEM_HALT: return 2 * (item->queue - 1);
     case VB_ITEM_OPEN: return label_item(c, item->target)->queue - 1;
     default: return item->queue_target - 1;
     }
