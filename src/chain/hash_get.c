@@ -18,11 +18,13 @@
 #include "chain/builder.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static_assert(sizeof(struct vb_hash_bucket) == 24, "a bucket has no holes");
 
 enum {
     SLOTS_DEFAULT = 8,
+    SLOTS_MAX = 256,
     VALUE_DEFAULT = 4096,
     SEGS = 4,            // of a block
     SKIP_SEGS = 3 * SEGS // the NOP itself, the miss and the NOP behind it
@@ -72,10 +74,9 @@ static void add_replies(struct vb_chain *c, const struct parts *p, struct slot *
                                                .remote = to,
                                                .parts = 1,
                                                .part = {{vb_in(p->items, 0), 0}}});
-    s->done = vb_chain_op(c, p->k,
-                          &(struct vb_chain_op){.opcode = VB_WQE_NOP,
-                                                .label = name(c, "done", s->n),
-                                                .flags = VB_CHAIN_SIGNALED});
+    s->done = vb_chain_op(
+        c, p->k,
+        &(struct vb_chain_op){.opcode = VB_WQE_NOP, .label = s->done, .flags = VB_CHAIN_SIGNALED});
 }
 
 // Bucket and key meet in the control segment of `pick`.
@@ -102,9 +103,10 @@ static void add_lookup(struct vb_chain *c, const struct parts *p, struct slot *s
                                                .part = {{vb_in(p->scratch, 0), 8}}});
 }
 
-static void add_slot(struct vb_chain *c, const struct parts *p, uint32_t n)
+static void add_slot(struct vb_chain *c, const struct parts *p, struct slot *all, uint32_t n)
 {
-    struct slot s = {.n = n};
+    uint32_t half = p->slots / 2;
+    struct slot s = all[n];
 
     add_replies(c, p, &s);
     vb_chain_slot(c, p->w);
@@ -113,9 +115,13 @@ static void add_slot(struct vb_chain *c, const struct parts *p, uint32_t n)
     add_lookup(c, p, &s);
     vb_chain_wait(c, p->w, s.cas);
     vb_chain_open(c, p->w, s.done);
-    vb_chain_open_recv(c, p->w, p->k, n);
     vb_chain_restore(c, vb_at(s.pick, VB_AT_DS), 1);
-    vb_chain_guard(c, p->w, s.done);
+    // Half of the slots at a time: the replies of the last round must have left the queue before
+    // the next one writes there, and receives are opened for it.
+    if (n % half == 0)
+        vb_chain_guard(c, p->w, all[n + half - 1].done);
+    if (n % half == half - 1)
+        vb_chain_open_recv(c, p->w, p->k, n);
     vb_chain_recv(c, p->k,
                   (const struct vb_part[]){{vb_at_n(s.cas, VB_AT_COMPARE, 0, 5), 3},
                                            {vb_at_n(s.cas, VB_AT_COMPARE, 0, 1), 3},
@@ -133,13 +139,23 @@ struct vb_image *vb_offload_hash_get(const struct vb_hash_opts *opts, char *erro
         snprintf(error, VB_IMAGE_TEXT, "no memory for the program");
         return NULL;
     }
+    if (p.slots < 2 || p.slots > SLOTS_MAX || p.slots & (p.slots - 1)) {
+        snprintf(error, VB_IMAGE_TEXT, "%u slots: make it a power of two from 2 to %d", p.slots,
+                 SLOTS_MAX);
+        vb_chain_abandon(c);
+        return NULL;
+    }
     p.w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){0});
     p.k = vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .recv_sge = 3});
     p.index = vb_chain_region(c, "index", VB_CHAIN_SHARED, sizeof(struct vb_hash_bucket), false);
     p.items = vb_chain_region(c, "items", VB_CHAIN_SHARED, 1, false);
     p.client = vb_chain_region(c, "client", VB_CHAIN_PEER, (uint64_t)p.slots * p.value_max, true);
     p.scratch = vb_chain_region(c, "scratch", VB_CHAIN_OWN, 8, true);
-    for (uint32_t n = 0; n < p.slots; n++)
-        add_slot(c, &p, n);
+    struct slot *slots = calloc(p.slots, sizeof *slots);
+    for (uint32_t n = 0; slots && n < p.slots; n++)
+        slots[n] = (struct slot){.n = n, .done = name(c, "done", n)};
+    for (uint32_t n = 0; slots && n < p.slots; n++)
+        add_slot(c, &p, slots, n);
+    free(slots);
     return vb_chain_finish(c, error);
 }

@@ -592,6 +592,41 @@ uint64_t vb_machine_run(struct vb_machine *m, uint64_t steps_max)
     return steps;
 }
 
+// All that is on its way to a unit, at once.
+static void deliver_all(struct vb_machine *m, uint32_t to, struct vb_rx_frame *frames)
+{
+    struct wire *w = wire_to(m, to);
+    uint32_t n = 0;
+
+    for (; w && n < WIRE_FRAMES / 2 && w->count > 0; n++, w->count--) {
+        frames[n] = (struct vb_rx_frame){.data = w->bytes[w->head],
+                                         .head = w->bytes[w->head],
+                                         .len = w->len[w->head],
+                                         .src = w->from};
+        w->head = (w->head + 1) % WIRE_FRAMES;
+    }
+    if (n > 0)
+        vb_pu_feed(unit_at(m, to), frames, n);
+}
+
+void vb_machine_poll(struct vb_machine *m)
+{
+    struct vb_rx_frame frames[WIRE_FRAMES / 2];
+    uint32_t parties = m->units + (m->far != NULL), steps;
+
+    do {
+        steps = 0;
+        for (uint32_t i = 0; i < parties; i++) {
+            if (vb_pu_frames_left(unit_at(m, i)) == 0)
+                deliver_all(m, i, frames);
+            steps += vb_pu_poll(unit_at(m, i), m->now_ns);
+            if (m->far)
+                carry(m, i);
+        }
+        m->now_ns += STEP_NS;
+    } while (steps > 0);
+}
+
 // ---- requests and replies
 
 int vb_machine_send(struct vb_machine *m, uint32_t queue, const void *payload, uint32_t len)

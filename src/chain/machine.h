@@ -40,6 +40,8 @@ int vb_machine_queue(const struct vb_machine *m, uint32_t qpn);
 bool vb_machine_step(struct vb_machine *m, struct vb_step *step, uint32_t *unit);
 // Steps until nothing is left to do, at most so many. Returns how many.
 uint64_t vb_machine_run(struct vb_machine *m, uint64_t steps_max);
+// The same without looking at steps, as a NIC runs: until nothing is left to do, timers aside.
+void vb_machine_poll(struct vb_machine *m);
 uint64_t vb_machine_now_ns(const struct vb_machine *m);
 
 // The client of a queue sends a request; its receives are posted beforehand.

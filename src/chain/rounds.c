@@ -16,6 +16,7 @@
 
 enum {
     WORD_BITS = 64,
+    FIELDS_MAX = 4096, // of a slot
     WORD_BYTES = 8,
 };
 
@@ -29,7 +30,7 @@ struct field {
 struct slot {
     struct field *field;
     uint32_t fields;
-    uint32_t words, base;         // base: bytes, among the queue's counters
+    uint32_t words, bytes, base;  // bytes: of the counters; base: bytes, among the queue's counters
     struct vb_item **add, **copy; // entries that bring it up to date
     uint32_t adds, copies;
 };
@@ -72,27 +73,23 @@ static int wide_first(const void *a, const void *b)
     return x->bits < y->bits ? 1 : x->bits > y->bits ? -1 : 0;
 }
 
-// Two wide fields and a narrow one fill a word. Narrow ones that are left over share words, too.
+// Each field goes into the first word that has room for it.
 static void pack(struct slot *s)
 {
-    uint32_t wide = 0;
+    uint32_t used[FIELDS_MAX] = {0}; // bytes, by word
 
     qsort(s->field, s->fields, sizeof *s->field, wide_first);
-    while (wide < s->fields && s->field[wide].bits == 24)
-        wide++;
-    uint32_t words = (wide + 1) / 2, narrow = wide;
-    for (uint32_t i = 0; i < wide; i++)
-        s->field[i].offset = i / 2 * WORD_BYTES + i % 2 * 3;
-    for (uint32_t w = 0; w < words && narrow < s->fields; w++)
-        s->field[narrow++].offset = w * WORD_BYTES + 6;
-    for (uint32_t used = WORD_BYTES; narrow < s->fields; used += 2) {
-        if (used >= WORD_BYTES) {
-            words++;
-            used = 0;
-        }
-        s->field[narrow++].offset = (words - 1) * WORD_BYTES + used;
+    s->words = 0;
+    for (uint32_t i = 0; i < s->fields; i++) {
+        uint32_t bytes = s->field[i].bits / 8, w = 0;
+        while (used[w] + bytes > WORD_BYTES)
+            w++;
+        s->field[i].offset = w * WORD_BYTES + used[w];
+        used[w] += bytes;
+        if (w >= s->words)
+            s->words = w + 1;
     }
-    s->words = words;
+    s->bytes = s->words ? (s->words - 1) * WORD_BYTES + used[s->words - 1] : 0;
 }
 
 static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t slot,
@@ -100,6 +97,9 @@ static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t
 {
     for (struct vb_item *item = q->first; item; item = item->next)
         s->fields += item->slot == slot && counts(item);
+    if (s->fields > FIELDS_MAX)
+        return vb_build_fail(c, "queue '%s': more than %d entries of a slot wait or open", q->name,
+                             FIELDS_MAX);
     s->field = calloc(s->fields + 1, sizeof *s->field);
     if (!s->field)
         return vb_build_fail(c, "no memory for the program");
@@ -171,12 +171,13 @@ static bool copy_counters(struct vb_chain *c, uint32_t queue, uint32_t slot, con
     return true;
 }
 
-// Bytes that the slot begins with lie behind its counters.
+// Bytes that the slot begins with lie behind its counters, perhaps in the same word: nothing is
+// added there, and no carry leaves a field.
 static bool copy_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, uint32_t of,
                           const struct slot *s, struct haul *h, struct vb_item **after)
 {
     const struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t at = s->base + s->words * WORD_BYTES;
+    uint32_t at = s->base + s->bytes;
 
     for (uint32_t i = 0; i < q->restores; i++) {
         if (q->restore[i].slot != of)
@@ -438,7 +439,7 @@ static bool number_slot(struct vb_chain *c, uint32_t queue, uint32_t slot, const
 static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
 {
     const struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t at = s->base + s->words * WORD_BYTES;
+    uint32_t at = s->base + s->bytes;
 
     for (uint32_t i = 0; i < q->restores; i++) {
         const struct vb_restore *r = &q->restore[i];

@@ -86,6 +86,8 @@ uint64_t vb_gate_read(struct vb_gate *gate, uint32_t word);
 // ---- loop.c: queue pairs that are connected with themselves
 // One step. False: nothing can be done now.
 bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp);
+// Steps in state RTS until nothing can be done or the turn ends. Returns how many.
+uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp);
 // Forgets what was fetched and not executed.
 void vb_loop_abandon(struct vb_qpc *qp);
 

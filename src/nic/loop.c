@@ -19,61 +19,137 @@ struct entry {
 
 // ---- memory
 
-struct piece {
-    uint8_t *at;
-    uint32_t len;
-};
-
+// Where the data segments of an entry lie.
 struct pieces {
     uint32_t count;
+    bool single; // all are one byte long, as in programs that turn numbers around
     uint64_t bytes;
-    struct piece piece[VB_MAX_SGE];
+    uint8_t *at[VB_MAX_SGE];
+    uint32_t len[VB_MAX_SGE];
 };
 
 // Source and destination may be the same memory, as a program that changes itself has it.
-static inline void move(struct vb_pu *pu, uint8_t *to, const uint8_t *from, uint32_t len)
+static inline void move(uint8_t *to, const uint8_t *from, uint32_t len)
 {
     switch (len) {
-    case 0: return;
+    case 0: break;
     case 1: *to = *from; break;
     case 4: memcpy(to, from, 4); break;
     case 8: memcpy(to, from, 8); break;
     default: memmove(to, from, len); break;
     }
-    vb_pu_touch(pu, from, len, false);
-    vb_pu_touch(pu, to, len, true);
+}
+
+static void touch_all(struct vb_pu *pu, const struct pieces *p, const uint8_t *far, bool write)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        vb_pu_touch(pu, p->at[i], p->len[i], write);
+        vb_pu_touch(pu, far, p->len[i], !write);
+        far += p->len[i];
+    }
+}
+
+// A region whose key needs no second look; NULL: one that does, or none.
+static inline const struct vb_mkey *plain_key(const struct vb_pu *pu, const struct vb_qpc *qp,
+                                              uint32_t key, enum vb_access need)
+{
+    const struct vb_mkey_table *t = &pu->dev->mkeys;
+    const struct vb_mkey *m = &t->slots[key >> 8 & t->mask];
+
+    return m->key == key && m->pd == qp->pd && m->kind == VB_MKEY_REGION &&
+                   (m->access & need) == need
+               ? m
+               : NULL;
+}
+
+static enum vb_cqe_syndrome resolve_one(struct vb_pu *pu, const struct vb_qpc *qp,
+                                        const struct vb_wqe_data *s, uint32_t len,
+                                        enum vb_access need, uint8_t **at)
+{
+    if (len & VB_WQE_INLINE)
+        return VB_SYN_LOCAL_QP_OP;
+    if (len > 0 && vb_mem_access(&pu->dev->mkeys, vb_qpc_who(qp), be32toh(s->lkey),
+                                 be64toh(s->addr), len, need, at) != VB_MEM_OK)
+        return VB_SYN_LOCAL_PROT;
+    return VB_SYN_OK;
+}
+
+// Segments from `s` on that are as long as it and of the same region, as far as they lie in it.
+// Returns how many.
+static inline uint32_t resolve_run(const struct vb_mkey *m, const struct vb_wqe_data *s,
+                                   uint32_t segs, uint8_t **at, uint32_t *lens)
+{
+    uint64_t head, same, len = be32toh(s->byte_count);
+    uint32_t n = 0;
+
+    if (len - 1 >= m->len) // none, or too many
+        return 0;
+    memcpy(&head, s, sizeof head);
+    for (;; s++) {
+        memcpy(&same, s, sizeof same);
+        uint64_t offset = be64toh(s->addr) - m->start;
+        if (same != head || offset > m->len - len)
+            break;
+        at[n] = m->base + offset;
+        lens[n++] = (uint32_t)len;
+        if (n == segs)
+            break;
+    }
+    return n;
 }
 
 // Proves the entry's data segments before the first byte moves.
-static enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
-                                    const struct entry *e, enum vb_access need, struct pieces *out)
+static inline enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
+                                           const struct entry *e, enum vb_access need,
+                                           struct pieces *out)
 {
+    const struct vb_wqe_data *s = (const void *)e->at;
+    uint32_t i = 0, n, longest = 0;
+    uint64_t bytes = 0;
+
     if (e->segs > VB_MAX_SGE)
         return VB_SYN_LOCAL_QP_OP;
-    out->count = e->segs;
-    out->bytes = 0;
-    for (uint32_t i = 0; i < e->segs; i++) {
-        const uint8_t *s = e->at + i * VB_WQE_SEG_BYTES;
-        uint32_t len = vb_get_be32(s);
-        if (len & VB_WQE_INLINE)
-            return VB_SYN_LOCAL_QP_OP;
-        out->piece[i].len = len;
-        out->bytes += len;
-        if (len > 0 && vb_mem_access(&pu->dev->mkeys, vb_qpc_who(qp), vb_get_be32(s + 4),
-                                     vb_get_be64(s + 8), len, need, &out->piece[i].at) != VB_MEM_OK)
-            return VB_SYN_LOCAL_PROT;
+    for (; i < e->segs; i += n) {
+        uint32_t len = be32toh(s[i].byte_count);
+        const struct vb_mkey *m = plain_key(pu, qp, be32toh(s[i].lkey), need);
+        n = m ? resolve_run(m, s + i, e->segs - i, out->at + i, out->len + i) : 0;
+        if (n == 0) {
+            enum vb_cqe_syndrome r = resolve_one(pu, qp, s + i, len, need, &out->at[i]);
+            if (r != VB_SYN_OK)
+                return r;
+            out->len[i] = len;
+            n = 1;
+        }
+        bytes += (uint64_t)len * n;
+        longest |= len;
     }
-    return out->bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
+    out->count = e->segs;
+    out->bytes = bytes;
+    out->single = longest == 1 && bytes == e->segs;
+    return bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
 }
 
-// The far side is this queue pair, too: what it grants its peer, it grants itself.
-static enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, const uint8_t *raddr,
-                                  uint64_t len, enum vb_access need, uint8_t **at)
+static enum vb_cqe_syndrome reach_slowly(struct vb_pu *pu, struct vb_qpc *qp, const uint8_t *raddr,
+                                         uint64_t len, enum vb_access need, uint8_t **at)
 {
     if (vb_place_may(pu, qp, qp->pd, vb_get_be32(raddr + 8), vb_get_be64(raddr), (uint32_t)len,
                      need, at))
         return VB_SYN_OK;
     return qp->resp.gone ? VB_SYN_REMOTE_OP : VB_SYN_REMOTE_ACCESS;
+}
+
+// The far side is this queue pair, too: what it grants its peer, it grants itself.
+static inline enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, const uint8_t *raddr,
+                                         uint64_t len, enum vb_access need, uint8_t **at)
+{
+    const struct vb_mkey *m = plain_key(pu, qp, vb_get_be32(raddr + 8), need);
+    uint64_t offset = m ? vb_get_be64(raddr) - m->start : 0;
+
+    if (m && (qp->access & need) == need && offset < m->len && len <= m->len - offset) {
+        *at = m->base + offset;
+        return VB_SYN_OK;
+    }
+    return reach_slowly(pu, qp, raddr, len, need, at);
 }
 
 // ---- operations: each returns VB_SYN_OK, or why it fails
@@ -94,11 +170,18 @@ static enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, struct 
         s = reach(pu, qp, raddr, to.bytes, VB_REMOTE_READ, &from);
     if (s != VB_SYN_OK)
         return s;
-    for (uint32_t i = 0; to.bytes > 0 && i < to.count; i++) {
-        move(pu, to.piece[i].at, from, to.piece[i].len);
-        from += to.piece[i].len;
-    }
+    if (__builtin_expect(pu->recording, 0))
+        touch_all(pu, &to, from, true);
     *bytes = (uint32_t)to.bytes;
+    if (to.single) {
+        for (uint32_t i = 0; i < to.count; i++)
+            *to.at[i] = from[i];
+        return VB_SYN_OK;
+    }
+    for (uint32_t i = 0; to.bytes > 0 && i < to.count; i++) {
+        move(to.at[i], from, to.len[i]);
+        from += to.len[i];
+    }
     return VB_SYN_OK;
 }
 
@@ -129,18 +212,18 @@ static enum vb_cqe_syndrome put_calc(struct vb_pu *pu, struct vb_qpc *qp, const 
         return VB_SYN_LOCAL_QP_OP;
     enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_READ, &from);
     for (uint32_t i = 0; s == VB_SYN_OK && i < from.count; i++)
-        if (from.piece[i].len != VB_CALC_RECORD_BYTES ||
+        if (from.len[i] != VB_CALC_RECORD_BYTES ||
             vb_get_be64(e->at + i * VB_WQE_SEG_BYTES + 8) % VB_CALC_RECORD_BYTES)
             s = VB_SYN_LOCAL_QP_OP;
     if (s == VB_SYN_OK)
         s = reach(pu, qp, raddr, VB_CALC_RECORD_BYTES, VB_REMOTE_WRITE, &to);
     if (s != VB_SYN_OK)
         return s;
-    vb_calc_begin(&calc, op, from.piece[0].at);
+    vb_calc_begin(&calc, op, from.at[0]);
     for (uint32_t i = 1; i < from.count; i++)
-        vb_calc_add(&calc, from.piece[i].at);
+        vb_calc_add(&calc, from.at[i]);
     for (uint32_t i = 0; i < from.count; i++)
-        vb_pu_touch(pu, from.piece[i].at, VB_CALC_RECORD_BYTES, false);
+        vb_pu_touch(pu, from.at[i], VB_CALC_RECORD_BYTES, false);
     vb_calc_end(&calc, to);
     vb_pu_touch(pu, to, VB_CALC_RECORD_BYTES, true);
     return VB_SYN_OK;
@@ -168,9 +251,11 @@ static enum vb_cqe_syndrome do_write(struct vb_pu *pu, struct vb_qpc *qp, struct
         s = reach(pu, qp, raddr, from.bytes, VB_REMOTE_WRITE, &to);
     if (s != VB_SYN_OK)
         return s;
+    if (__builtin_expect(pu->recording, 0))
+        touch_all(pu, &from, to, false);
     for (uint32_t i = 0; from.bytes > 0 && i < from.count; i++) {
-        move(pu, to, from.piece[i].at, from.piece[i].len);
-        to += from.piece[i].len;
+        move(to, from.at[i], from.len[i]);
+        to += from.len[i];
     }
     *bytes = (uint32_t)from.bytes;
     return VB_SYN_OK;
@@ -228,10 +313,10 @@ static enum vb_cqe_syndrome do_atomic(struct vb_pu *pu, struct vb_qpc *qp, struc
     vb_pu_touch(pu, at, op.bytes, false);
     vb_pu_touch(pu, at, op.bytes, true);
     if (op.bytes == 8)
-        memcpy(result.piece[0].at, &old, 8);
+        memcpy(result.at[0], &old, 8);
     else
-        memcpy(result.piece[0].at, &(uint32_t){(uint32_t)old}, 4);
-    vb_pu_touch(pu, result.piece[0].at, op.bytes, true);
+        memcpy(result.at[0], &(uint32_t){(uint32_t)old}, 4);
+    vb_pu_touch(pu, result.at[0], op.bytes, true);
     *bytes = op.bytes;
     return VB_SYN_OK;
 }
@@ -246,8 +331,8 @@ static enum vb_cqe_syndrome do_enable(struct vb_pu *pu, struct vb_qpc *qp, const
     return VB_SYN_OK;
 }
 
-static enum vb_cqe_syndrome execute(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
-                                    uint32_t *bytes)
+static inline enum vb_cqe_syndrome execute(struct vb_pu *pu, struct vb_qpc *qp,
+                                           const struct entry *e, uint32_t *bytes)
 {
     switch (e->ctrl->opcode) {
     case VB_WQE_NOP:
@@ -266,7 +351,8 @@ static enum vb_cqe_syndrome execute(struct vb_pu *pu, struct vb_qpc *qp, const s
 }
 
 // Whether the entry may be executed now: a WAIT when its time has come, any within its limits.
-static enum vb_cross_verdict admit(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e)
+static inline enum vb_cross_verdict admit(struct vb_pu *pu, struct vb_qpc *qp,
+                                          const struct entry *e)
 {
     bool bad = e->segs != 1 || e->ctrl->opmod;
 
@@ -326,30 +412,29 @@ static const uint8_t *source(const struct vb_sq *sq, uint64_t counter)
 }
 
 // Copies the next entry. Of a NOP only its first block is looked at: the rest is skipped.
-static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
+static inline bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_snapshot *snap = &qp->cross->snap;
     struct vb_sq *sq = &qp->sq;
+    uint64_t counter = sq->fetched, left = sq->end - counter;
 
-    if (sq->fetched == sq->end || snap->ahead >= qp->fetch_depth)
+    if (left == 0 || snap->ahead >= qp->fetch_depth ||
+        counter - snap->executed + VB_WQE_MAX_BLOCKS > snap->mask + 1)
         return false;
-    uint8_t *to = slot(snap, sq->fetched);
-    uint32_t used = (uint32_t)(sq->fetched - snap->executed);
-    if (used + VB_WQE_MAX_BLOCKS > snap->mask + 1)
-        return false; // it may not fit
-    memcpy(to, source(sq, sq->fetched), VB_WQEBB_BYTES);
-    const struct vb_wqe_ctrl *ctrl = (const struct vb_wqe_ctrl *)(const void *)to;
-    uint32_t blocks = vb_wqe_blocks(ctrl);
-    if (ctrl->opcode != VB_WQE_NOP && blocks <= sq->end - sq->fetched)
+    uint8_t *to = slot(snap, counter);
+    memcpy(to, source(sq, counter), VB_WQEBB_BYTES);
+    struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)to;
+    uint32_t blocks = ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
+    VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = ctrl->opcode, .qpn = qp->qpn, .counter = counter,
+              .bytes = blocks * VB_WQEBB_BYTES);
+    if (__builtin_expect(blocks == 0 || blocks > left, 0)) {
+        ctrl->ds = 0; // whatever is opened later
+        blocks = (uint32_t)left;
+    } else if (blocks > 1 && ctrl->opcode != VB_WQE_NOP) {
         for (uint32_t i = 1; i < blocks; i++)
-            memcpy(to + i * VB_WQEBB_BYTES, source(sq, sq->fetched + i), VB_WQEBB_BYTES);
-    VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = ctrl->opcode, .qpn = qp->qpn,
-              .counter = sq->fetched, .bytes = blocks * VB_WQEBB_BYTES);
-    if (blocks == 0 || blocks > sq->end - sq->fetched) {
-        to[offsetof(struct vb_wqe_ctrl, ds)] = 0; // whatever is opened later
-        blocks = (uint32_t)(sq->end - sq->fetched);
+            memcpy(to + i * VB_WQEBB_BYTES, source(sq, counter + i), VB_WQEBB_BYTES);
     }
-    sq->fetched += blocks;
+    sq->fetched = counter + blocks;
     snap->ahead++;
     return true;
 }
@@ -392,7 +477,7 @@ static void retire(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_ctrl
 }
 
 // Executes the oldest entry of the snapshot. False: it must wait.
-static bool execute_next(struct vb_pu *pu, struct vb_qpc *qp)
+static inline __attribute__((always_inline)) bool execute_next(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_snapshot *snap = &qp->cross->snap;
     const uint8_t *at = slot(snap, snap->executed);
@@ -425,6 +510,26 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
         vb_pu_event(pu, VB_EVENT_SQ_DRAINED, qp->qpn);
     qp->drained = true;
     return false;
+}
+
+uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    const struct vb_snapshot *snap = &qp->cross->snap;
+    uint32_t steps = 0;
+
+    while (pu->turn_frames < VB_TURN_FRAMES && qp->state == VB_QPS_RTS) {
+        if (snap->due) {
+            complete(pu, qp);
+            steps++;
+            continue;
+        }
+        while (fetch(pu, qp))
+            steps++;
+        if (snap->ahead == 0 || !execute_next(pu, qp))
+            break;
+        steps++;
+    }
+    return steps;
 }
 
 bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp)

@@ -365,8 +365,8 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
     while (made > 0 && pu->turn_frames < VB_TURN_FRAMES) {
         bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
         bool done = qp->req.head != qp->req.una_wr;
-        if (!done && !owes && qp->state == VB_QPS_RTS && !qp->loops)
-            made = vb_requester_run(pu, qp);
+        if (!done && !owes && qp->state == VB_QPS_RTS)
+            made = qp->loops ? vb_loop_run(pu, qp) : vb_requester_run(pu, qp);
         else
             made = qp_step(pu, qp);
         steps += made;
