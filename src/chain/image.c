@@ -7,6 +7,7 @@
 #include "verbena/wqe.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,20 @@ int vb_image_add_cq(struct vb_image *image, const char *name, uint32_t entries)
     return (int)image->cqs++;
 }
 
+// Whether rings and own data stay within the limit with so many bytes more.
+static bool has_room(const struct vb_image *image, uint64_t more)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < image->queues; i++)
+        sum += (uint64_t)image->queue[i].blocks * VB_WQEBB_BYTES +
+               (uint64_t)image->queue[i].recvs * image->queue[i].recv_stride;
+    for (uint32_t i = 0; i < image->regions; i++)
+        if (image->region[i].kind == VB_REGION_OWN)
+            sum += image->region[i].bytes;
+    return more <= VB_IMAGE_BYTES && sum <= VB_IMAGE_BYTES - more;
+}
+
 // Bytes of a new array that begins with a copy of `from`, or with zeros.
 static uint8_t *bytes_like(const uint8_t *from, size_t bytes)
 {
@@ -95,6 +110,9 @@ int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like
     if (!is_name(like->name) || vb_image_find_queue(image, like->name) >= 0)
         return -EINVAL;
     if (like->blocks > SEND_BLOCKS_MAX || like->recvs > RECVS_MAX || like->recv_stride > 256)
+        return -EINVAL;
+    if (!has_room(image, (uint64_t)like->blocks * VB_WQEBB_BYTES +
+                             (uint64_t)like->recvs * like->recv_stride))
         return -EINVAL;
     struct vb_image_queue *a = room_for(image->queue, image->queues, sizeof *a);
     if (!a)
@@ -115,6 +133,8 @@ int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like
 int vb_image_add_region(struct vb_image *image, const struct vb_image_region *like)
 {
     if (!is_name(like->name) || vb_image_find_region(image, like->name) >= 0)
+        return -EINVAL;
+    if (like->kind == VB_REGION_OWN && !has_room(image, like->bytes))
         return -EINVAL;
     struct vb_image_region *a = room_for(image->region, image->regions, sizeof *a);
     if (!a)
@@ -183,7 +203,7 @@ int vb_image_find_label(const struct vb_image *image, const char *name)
 
 // ---- checking
 
-static uint32_t reloc_bytes(enum vb_reloc_kind kind)
+uint32_t vb_reloc_bytes(enum vb_reloc_kind kind)
 {
     switch (kind) {
     case VB_RELOC_ADDR: return 8;
@@ -207,6 +227,14 @@ static uint64_t extent(const struct vb_image *image, const struct vb_spot *spot)
                                     : (uint64_t)q->recvs * q->recv_stride;
 }
 
+// Memory may have no bytes and yet an address.
+static bool exists(const struct vb_image *image, const struct vb_spot *spot)
+{
+    if (spot->kind == VB_IN_DATA)
+        return spot->index < image->regions;
+    return (spot->kind == VB_IN_SEND || spot->kind == VB_IN_RECV) && spot->index < image->queues;
+}
+
 static bool is_own(const struct vb_image *image, const struct vb_spot *spot)
 {
     return spot->kind != VB_IN_DATA || image->region[spot->index].kind == VB_REGION_OWN;
@@ -214,14 +242,15 @@ static bool is_own(const struct vb_image *image, const struct vb_spot *spot)
 
 static bool reloc_is_right(const struct vb_image *image, const struct vb_reloc *r)
 {
-    uint64_t room = extent(image, &r->at);
-    uint32_t len = reloc_bytes(r->kind);
+    uint32_t len = vb_reloc_bytes(r->kind);
+    uint64_t room = exists(image, &r->at) ? extent(image, &r->at) : 0;
 
     if (room < len || r->at.offset > room - len || !is_own(image, &r->at))
         return false;
     switch (r->kind) {
-    case VB_RELOC_ADDR: return r->target.offset <= extent(image, &r->target);
-    case VB_RELOC_KEY: return extent(image, &r->target) > 0;
+    case VB_RELOC_ADDR:
+        return exists(image, &r->target) && r->target.offset <= extent(image, &r->target);
+    case VB_RELOC_KEY: return exists(image, &r->target) && extent(image, &r->target) > 0;
     case VB_RELOC_QPN:
     case VB_RELOC_QPN3:
     case VB_RELOC_SEND_INDEX:
@@ -248,8 +277,7 @@ static int by_place(const void *a, const void *b)
     return 0;
 }
 
-// The relocations in the order of their places. NULL: no memory.
-static struct vb_reloc *sorted(const struct vb_image *image)
+struct vb_reloc *vb_image_sorted(const struct vb_image *image)
 {
     struct vb_reloc *a = malloc((image->relocs + 1) * sizeof *a);
     if (!a)
@@ -261,14 +289,28 @@ static struct vb_reloc *sorted(const struct vb_image *image)
     return a;
 }
 
-static bool overlap(const struct vb_image *image)
+// Whether a relocation lies over another one; `error` then says where.
+static bool overlap(const struct vb_image *image, char *error)
 {
-    struct vb_reloc *a = sorted(image);
+    struct vb_reloc *a = vb_image_sorted(image);
     bool found = a == NULL;
 
-    for (uint32_t i = 1; !found && i < image->relocs; i++)
-        found = a[i].at.kind == a[i - 1].at.kind && a[i].at.index == a[i - 1].at.index &&
-                a[i].at.offset < a[i - 1].at.offset + reloc_bytes(a[i - 1].kind);
+    if (found)
+        snprintf(error, VB_IMAGE_TEXT, "out of memory");
+    for (uint32_t i = 1; !found && i < image->relocs; i++) {
+        const struct vb_spot *at = &a[i].at;
+        found = at->kind == a[i - 1].at.kind && at->index == a[i - 1].at.index &&
+                at->offset < a[i - 1].at.offset + vb_reloc_bytes(a[i - 1].kind);
+        if (found)
+            snprintf(error, VB_IMAGE_TEXT,
+                     "two relocations lie over each other: %s '%s', byte %" PRIu64,
+                     at->kind == VB_IN_DATA   ? "region"
+                     : at->kind == VB_IN_SEND ? "queue"
+                                              : "receives of queue",
+                     at->kind == VB_IN_DATA ? image->region[at->index].name
+                                            : image->queue[at->index].name,
+                     at->offset);
+    }
     free(a);
     return found;
 }
@@ -293,8 +335,8 @@ bool vb_image_check(const struct vb_image *image, char *error)
     for (uint32_t i = 0; i < image->cqs; i++)
         if (!vb_is_pow2(image->cq[i].entries) || image->cq[i].entries > CQ_ENTRIES_MAX) {
             snprintf(error, VB_IMAGE_TEXT,
-                     "completion queue '%s': %u entries are not a power of two", image->cq[i].name,
-                     image->cq[i].entries);
+                     "completion queue '%s': %u entries are not a power of two up to %d",
+                     image->cq[i].name, image->cq[i].entries, CQ_ENTRIES_MAX);
             return false;
         }
     for (uint32_t i = 0; i < image->queues; i++) {
@@ -316,11 +358,7 @@ bool vb_image_check(const struct vb_image *image, char *error)
             return false;
         }
     }
-    if (overlap(image)) {
-        snprintf(error, VB_IMAGE_TEXT, "two relocations lie over each other");
-        return false;
-    }
-    return true;
+    return !overlap(image, error);
 }
 
 // ---- comparing
@@ -356,7 +394,7 @@ static bool same_reloc(const struct vb_reloc *a, const struct vb_reloc *b)
 
 static bool same_relocs(const struct vb_image *a, const struct vb_image *b)
 {
-    struct vb_reloc *x = sorted(a), *y = sorted(b);
+    struct vb_reloc *x = vb_image_sorted(a), *y = vb_image_sorted(b);
     bool same = x && y;
 
     for (uint32_t i = 0; same && i < a->relocs; i++)
@@ -421,7 +459,7 @@ static void relocate(const struct vb_image_binding *b, const struct vb_reloc *r)
     case VB_RELOC_SEND_INDEX:
     case VB_RELOC_RECV_INDEX:
     case VB_RELOC_CQ_INDEX: vb_put_be32(at, vb_get_be32(at) + (uint32_t)b->start); break;
-    default: add_little(at, reloc_bytes(r->kind), b->start); break;
+    default: add_little(at, vb_reloc_bytes(r->kind), b->start); break;
     }
 }
 

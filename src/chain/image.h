@@ -12,8 +12,9 @@
 #include <stdint.h>
 
 enum {
-    VB_IMAGE_NAME = 32, // bytes, with the zero at the end
-    VB_IMAGE_TEXT = 200 // of an error
+    VB_IMAGE_NAME = 32,       // bytes, with the zero at the end
+    VB_IMAGE_TEXT = 200,      // of an error
+    VB_IMAGE_BYTES = 1 << 28, // of rings and own regions together, at most
 };
 
 // Where a relocation lies, and what addresses and keys can be of.
@@ -45,6 +46,8 @@ enum vb_reloc_kind {
     VB_RELOC_RECV_COUNT,
     VB_RELOC_CQ_COUNT,
 };
+
+uint32_t vb_reloc_bytes(enum vb_reloc_kind kind);
 
 struct vb_reloc {
     enum vb_reloc_kind kind;
@@ -128,6 +131,8 @@ int vb_image_find_label(const struct vb_image *image, const char *name);
 bool vb_image_check(const struct vb_image *image, char *error);
 // Equal in every byte, name and relocation (whose order does not matter).
 bool vb_image_equal(const struct vb_image *a, const struct vb_image *b);
+// A copy of the relocations in the order of their places; free() it. NULL: no memory.
+struct vb_reloc *vb_image_sorted(const struct vb_image *image);
 
 // What loading knows.
 struct vb_image_memory {

@@ -4,6 +4,7 @@
 #ifndef VB_CLI_COMMANDS_H
 #define VB_CLI_COMMANDS_H
 
+int vb_cli_chain(int argc, char **argv);
 int vb_cli_demo(int argc, char **argv);
 int vb_cli_perf(int argc, char **argv);
 int vb_cli_sim(int argc, char **argv);

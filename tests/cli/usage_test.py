@@ -17,7 +17,7 @@ class Usage(unittest.TestCase):
             self.assertIn(text, done.stderr)
 
     def test_unknown_words(self):
-        self.refused(["fly"], "'fly'", "demo, perf and sim")
+        self.refused(["fly"], "'fly'", "chain, demo, perf and sim")
         self.refused(["perf"], "read, write, write_imm, send, cas, fadd, idle, raw")
         self.refused(["perf", "fly"], "'fly'", "read, write, write_imm, send, cas, fadd, idle, raw")
         self.refused(["perf", "read", "--fly"], "--fly", "--help")
