@@ -333,6 +333,72 @@ def entries():
     yield "hostile", hostile()
 
 
+# ---- chain programs
+
+SELF, SELF_MANAGED, FRONT, BACK = range(4)
+(C_NOP, C_WAIT, C_SEND_EN, C_RECV_EN, C_WRITE, C_READ, C_SEND, C_CAS, C_FADD, C_MASKED_CAS,
+ C_MASKED_FADD, C_WRITE_IMM) = range(12)
+
+
+class Chains:
+    """Commands of fuzz_chain."""
+
+    def __init__(self, setup=0):
+        self.bytes = bytes([setup])
+
+    def command(self, code, qp, *more):
+        self.bytes += bytes([qp * 16 + code]) + b"".join(more)
+        return self
+
+    def entry(self, qp, opcode, body=b"", flags=0x08, ahead=0, opmod=b""):
+        size = b"" if opmod else b"\x10"
+        return self.command(0, qp, bytes([opcode | ahead << 4, flags]) + opmod + size + body)
+
+    def work(self, qp, opcode, remote=b"\0\0", local=b"\1\x10", **more):
+        atomic = b"\0\0\0\1\0" if C_CAS <= opcode <= C_MASKED_FADD else b""
+        head = b"" if opcode == C_SEND else remote
+        return self.entry(qp, opcode, head + atomic + local, **more)
+
+    def control(self, qp, choice):
+        return self.command(10, qp, bytes([choice]))
+
+    def run(self):
+        return self.command(15, 0)
+
+    def settle(self):
+        return self.run().command(13, 0)
+
+
+def chains():
+    f = Chains()
+    for opcode in (C_NOP, C_WRITE, C_READ, C_CAS, C_FADD, C_MASKED_CAS, C_MASKED_FADD):
+        f.work(SELF, opcode).settle()
+    for calc in range(1, 8):
+        f.work(SELF, C_WRITE, opmod=bytes([calc]), flags=0x0a).settle()
+    yield "memory", f
+    f = Chains(1)  # two units: one waits for the other, which it has opened
+    f.entry(SELF, C_SEND_EN, bytes([SELF_MANAGED | 4 << 2])).entry(SELF, C_WAIT, b"\1")
+    f.entry(SELF_MANAGED, C_NOP, flags=0x18).run().run().run()
+    f.entry(SELF, C_WAIT, b"\x04").run().control(SELF, 6).settle()
+    yield "wait", f
+    f = Chains(0x10 | 0x20)  # a rate and a limit; a ring that opens itself far ahead
+    for i in range(4):
+        f.entry(SELF_MANAGED, C_SEND_EN, bytes([0x41, 0, 0, 0x40 * i, 0]), flags=0x10, ahead=i)
+    f.command(14, SELF_MANAGED + 8, b"\0\0\0\4")
+    for _ in range(6):
+        f.run().command(11, SELF_MANAGED, b"\xff")
+    yield "endless", f.settle().control(SELF_MANAGED, 0x85).settle()
+    f = Chains()  # the first changes the second, which was opened or not
+    f.work(SELF, C_WRITE, remote=b"\x11\x0c").entry(SELF_MANAGED, C_NOP, flags=0x18).run()
+    f.entry(SELF, C_SEND_EN, bytes([SELF_MANAGED | 1 << 2])).settle().control(SELF, 0x87).settle()
+    yield "change", f
+    f = Chains(1)
+    f.command(9, BACK, b"\x81\0\0\0\1\0\0").work(FRONT, C_SEND).run().command(12, 0, b"\0")
+    f.run().command(12, 0, b"\1").entry(SELF, C_RECV_EN, bytes([FRONT | 2 << 2]))
+    f.work(BACK, C_SEND).run().command(12, 0, b"\0").settle().control(FRONT, 0x87).settle()
+    yield "peers", f
+
+
 # ---- packets
 
 # Of each set of headers: an opcode, the bytes behind the BTH, and those of the payload.
@@ -395,6 +461,7 @@ def peers():
 def main():
     corpus = pathlib.Path(__file__).parent / "corpus"
     for fuzzer, stories in (("fuzz_frames", frames()), ("fuzz_wqe", entries()),
+                            ("fuzz_chain", chains()),
                             ("fuzz_packet", packets()), ("fuzz_shm", guests()),
                             ("fuzz_shm_peer", peers())):
         (corpus / fuzzer).mkdir(parents=True, exist_ok=True)

@@ -151,7 +151,7 @@ void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct v
         [VB_WR_FLUSH] = 4,      [VB_WR_BIND] = 4,        [VB_WR_LOCAL_INVAL] = 3,
     };
     bool plain = below(prng, 5) == 0;
-    for (int i = 0; i < VB_WR_OPCODES; i++)
+    for (int i = 0; i <= VB_WR_LOCAL_INVAL; i++)
         if (i <= VB_WR_NOP || !plain)
             mix->parts[i] = below(prng, most[i]);
     if (mix->parts[VB_WR_SEND] + mix->parts[VB_WR_WRITE] + mix->parts[VB_WR_READ] == 0)

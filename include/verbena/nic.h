@@ -36,6 +36,7 @@ struct vb_mw;
 struct vb_channel;
 struct vb_cq;
 struct vb_srq;
+struct vb_program;
 struct vb_qp;
 
 enum {
@@ -94,7 +95,8 @@ int vb_nic_trace(struct vb_nic *nic, uint32_t ring_bytes);
 int vb_nic_trace_dump(struct vb_nic *nic, int fd); // -EINVAL: no trace runs
 
 // Ends when every operation begun before it has been acknowledged or flushed: memory may then be
-// reused. -ETIMEDOUT: some are still under way.
+// reused. -ETIMEDOUT: some are still under way. Of a cross-channel queue pair only what it executes
+// counts, not what waits in its queue.
 int vb_grace(struct vb_nic *nic, uint64_t timeout_ns);
 
 enum vb_nic_event_kind {
@@ -172,17 +174,25 @@ struct vb_cq_opts {
     uint32_t unit; // the processing unit that polling it runs, from 1 on; 0: the first. A queue
                    // pair lives on its send queue's
     struct vb_channel *channel; // may be NULL
+    // Entries that nobody took are overwritten, and count for WAIT all the same; otherwise a full
+    // queue fails its queue pairs. Who polls too late misses them. Not for shared receives.
+    bool ignore_overrun;
+    uint64_t start; // of its counter, for tests
 };
 
 int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq **cq);
-int vb_cq_destroy(struct vb_cq *cq); // -EBUSY: queue pairs or shared receive queues use it
+// -EBUSY: queue pairs, shared receive queues or programs use it. Who WAITs for it fails.
+int vb_cq_destroy(struct vb_cq *cq);
+uint32_t vb_cq_num(const struct vb_cq *cq); // as WAIT names it
+uint64_t vb_cq_count(struct vb_cq *cq);     // entries ever produced, polled or not
 // Asks for one event on the channel: for the next completion that is not polled yet, or the next
 // solicited one or error. -EINVAL: it has no channel.
 int vb_cq_arm(struct vb_cq *cq, bool solicited_only);
 // Events wait until so many completions have come, or so long since the first of them; 0 and 0:
 // not.
 int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us);
-// Not while another thread polls it. -EINVAL: more completions wait than it would hold.
+// Not while another thread polls it. -EINVAL: more completions wait than it would hold (if it
+// ignores overruns, the oldest of them go).
 int vb_cq_resize(struct vb_cq *cq, uint32_t entries);
 
 // Receives that several queue pairs share.
@@ -209,6 +219,21 @@ enum vb_service {
     VB_SERVICE_XRC_RECV, // and the half that receives, into queues that the sender names
 };
 
+// Chain programs: queue pairs (VB_SERVICE_RC) whose entries wait for completions, open other queues
+// and change each other. docs/ARCHITECTURE.md says how they are executed.
+enum vb_qp_chain {
+    VB_QP_CROSS_CHANNEL = 1 << 0, // VB_WR_WAIT, _SEND_EN, _RECV_EN and `calc` are legal
+    // Entries are fetched when VB_WR_SEND_EN or VB_WR_RECV_EN of a queue pair of the same domain,
+    // or vb_qp_open(), allows it; posting only writes them. What was never opened goes without a
+    // completion.
+    VB_QP_MANAGED_SEND = 1 << 1,
+    VB_QP_MANAGED_RECV = 1 << 2,
+    VB_QP_NO_WQE_CHECKS = 1 << 3,   // idx and qpn of control segments are not looked at
+    VB_QP_IGNORE_OVERFLOW = 1 << 4, // posting does not count what is outstanding: for rings that
+                                    // are executed again and never complete
+    VB_QP_CHAIN_ALL = (1 << 5) - 1,
+};
+
 // An invalidation, a masked CAS of 8 bytes and an atomic on XRC count as two requests of the send
 // depth, a binding as three.
 struct vb_qp_opts {
@@ -219,12 +244,19 @@ struct vb_qp_opts {
     uint32_t send_sge, recv_sge;     // scatter entries each, at most 16; 0: one
     uint32_t inline_bytes;           // longest inline payload; 0: none
     uint32_t xrcd;                   // VB_SERVICE_XRC_RECV
+    uint32_t chain;                  // enum vb_qp_chain
+    // Of cross-channel queue pairs:
+    uint32_t fetch_depth;       // entries fetched ahead; 0: the default
+    uint32_t rate, burst;       // entries executed per second, and at once; 0: no limit
+    struct vb_program *program; // that it belongs to; NULL: none
+    uint64_t start;             // of its counters, for tests
 };
 
 // A queue pair in state RESET.
 int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **qp);
 // Requests that came in are answered first; what is still posted goes without a completion (who
 // cares for it waits for its completions, or calls vb_grace()).
+// The keys of its code regions end with it.
 int vb_qp_destroy(struct vb_qp *qp);
 uint32_t vb_qp_num(const struct vb_qp *qp);
 
@@ -245,6 +277,10 @@ struct vb_qp_peer {
 
 // RESET or ERR to RTS. Of datagrams only our_psn, mtu and qkey matter.
 int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer);
+// The same with itself: READ, WRITE, atomics, CALC and cross-channel work on this process's memory,
+// in order and without packets; whatever needs a receive fails. `rights` is what it may do with the
+// regions that its entries name as remote. -EINVAL: it is no cross-channel queue pair.
+int vb_qp_connect_self(struct vb_qp *qp, uint32_t rights);
 // To ERR: what is outstanding completes with VB_WC_FLUSHED. -EINVAL: it was never connected.
 int vb_qp_fail(struct vb_qp *qp);
 // Begun requests are finished, others wait (state SQD); VB_NIC_EVENT_QP_DRAINED says when.
@@ -272,6 +308,54 @@ int vb_qp_counter(const struct vb_qp *qp, const char *name, uint64_t *value);
 // The name of the i-th counter, NULL past the last.
 const char *vb_qp_counter_name(unsigned i);
 
+// ---- chain programs, from inside
+
+// The rings of a queue pair, in the formats of wqe.h. Entries may be written there directly, by
+// the rules of ConnectX; vb_qp_open() tells the NIC of them. They live until vb_qp_destroy().
+struct vb_qp_rings {
+    uint8_t *send; // send_blocks of 64 bytes
+    uint32_t send_blocks;
+    uint32_t recv_entries, recv_stride; // of `recv`, in bytes; 0: it has none of its own
+    uint8_t *recv;
+    uint64_t send_count, recv_count; // blocks and entries ever posted: where the next one goes
+    uint32_t qpn;
+};
+
+int vb_qp_rings(const struct vb_qp *qp, struct vb_qp_rings *rings);
+// Opens the send or the receive queue up to a counter, exclusively: of a managed queue at most
+// 32,767 past what is open, though it may be more than the ring holds; what lies behind changes
+// nothing. Of any other queue the entries up to there count as posted, with wr_id 0; -EINVAL: fewer
+// than are posted, or more than the ring holds.
+int vb_qp_open(struct vb_qp *qp, bool receive, uint64_t count);
+
+enum vb_ring {
+    VB_RING_SEND,
+    VB_RING_RECV,
+};
+
+// A code region: the ring as memory of the queue pair's domain, with a key of its own, at the
+// address that vb_qp_rings() says. vb_mr_dereg() ends it; after vb_qp_destroy() the key is dead,
+// and vb_mr_dereg() only frees. -EINVAL: no such ring, or VB_RIGHT_BIND.
+int vb_qp_code(struct vb_qp *qp, enum vb_ring ring, uint32_t rights, struct vb_mr **mr);
+
+// Queue pairs that are limited, audited and stopped together.
+struct vb_program_opts {
+    uint32_t limit; // entries executed for each receive that is taken, and before the first;
+                    // 0: any number. One more stops the program
+    // Gets a completion for each entry that is executed (its wr_id is the lower 16 bits of the
+    // entry's counter); NULL: nobody asks. No queue pair may use it besides.
+    struct vb_cq *audit;
+};
+
+int vb_program_create(struct vb_pd *pd, const struct vb_program_opts *opts,
+                      struct vb_program **program);
+int vb_program_destroy(struct vb_program *program); // -EBUSY: queue pairs belong to it
+// For good: fails its queue pairs, and whatever they would execute later.
+int vb_program_stop(struct vb_program *program);
+int vb_program_query(struct vb_program *program, uint64_t *executed, bool *stopped);
+
+// ---- work requests
+
 struct vb_sge {
     uint64_t addr;
     uint32_t len;
@@ -294,7 +378,26 @@ enum vb_wr_opcode {
     VB_WR_FLUSH,        // completes when what was written is visible to all
     VB_WR_BIND,         // binds a window of ours
     VB_WR_LOCAL_INVAL,  // ends the binding of our window `imm`
+    // On cross-channel queue pairs. Counters run since creation; of `index` 24 bits count for WAIT,
+    // 16 for the others.
+    VB_WR_WAIT,    // holds this queue until the completion queue has produced entry `index`
+    VB_WR_SEND_EN, // opens the managed send queue of a queue pair up to block `index`, exclusively
+    VB_WR_RECV_EN, // the same for receives, by entries
     VB_WR_OPCODES
+};
+
+// What a SEND or WRITE of a cross-channel queue pair makes of its operands, one for each scatter
+// entry: records of 16 bytes, aligned to 16, of a big-endian value and a tag. The one result goes
+// to the peer.
+enum vb_wr_calc {
+    VB_WR_CALC_NONE,
+    VB_WR_CALC_ADD,
+    VB_WR_CALC_FLOAT_ADD, // of doubles
+    VB_WR_CALC_MAX,       // with the tag of the greatest; of the others it is the first one's
+    VB_WR_CALC_AND,
+    VB_WR_CALC_OR,
+    VB_WR_CALC_XOR,
+    VB_WR_CALC_MIN,
 };
 
 enum vb_wr_flags {
@@ -314,6 +417,7 @@ struct vb_send_wr {
     uint64_t raddr;
     uint32_t imm;  // …_IMM: four bytes as they are; …_INVAL: a key
     uint32_t srqn; // of the peer, on XRC queue pairs
+    enum vb_wr_calc calc;
     union {
         struct {
             uint64_t swap_add;
@@ -338,6 +442,10 @@ struct vb_send_wr {
             uint32_t len;
             uint32_t whole_region; // instead of the range
         } flush;
+        struct {
+            uint32_t index;
+            uint32_t number; // vb_cq_num() of WAIT, vb_qp_num() of the others
+        } cross;
     };
 };
 
@@ -379,7 +487,8 @@ enum vb_wc_opcode {
     VB_WC_ATOMIC,
     VB_WC_ATOMIC_WRITE,
     VB_WC_FLUSH,
-    VB_WC_KEY, // a binding or a local invalidation
+    VB_WC_KEY,   // a binding or a local invalidation
+    VB_WC_CROSS, // WAIT, SEND_EN or RECV_EN
 };
 
 enum vb_wc_flags {

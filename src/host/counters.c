@@ -44,7 +44,7 @@ static uint64_t of_lane(struct vb_lane *lane, const struct counter *c)
 {
     uint64_t value;
 
-    pthread_mutex_lock(&lane->lock);
+    vb_lane_lock(lane);
     const char *base =
         c->of_port ? (const char *)&lane->port->stats : (const char *)vb_pu_counters(lane->pu);
     memcpy(&value, base + c->offset, sizeof value);
@@ -96,7 +96,7 @@ int vb_qp_counter(const struct vb_qp *qp, const char *name, uint64_t *value)
     for (unsigned i = 0; i < QP_COUNTERS; i++) {
         if (strcmp(qp_counters[i].name, name) != 0)
             continue;
-        pthread_mutex_lock(&lane->lock);
+        vb_lane_lock(lane);
         const struct vb_qp_counters *all = vb_dev_qp_counters(qp->nic->dev, qp->driver.qpn);
         memcpy(value, (const char *)all + qp_counters[i].offset, sizeof *value);
         pthread_mutex_unlock(&lane->lock);

@@ -115,12 +115,15 @@ int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq
     cq->nic = nic;
     cq->lane = &nic->lane[opts->unit ? opts->unit - 1 : 0];
     cq->channel = opts->channel;
-    int err = vb_driver_cq_init(&cq->driver, opts->entries, 0);
+    cq->overwrites = opts->ignore_overrun;
+    int err = vb_driver_cq_init(&cq->driver, opts->entries, opts->start);
     if (!err) {
         const struct vb_cqc_attr attr = {.pu = opts->unit ? opts->unit - 1 : 0,
                                          .ring = cq->driver.ring,
                                          .entries = cq->driver.entries,
-                                         .dbrec = cq->driver.dbrec};
+                                         .dbrec = cq->driver.dbrec,
+                                         .start = opts->start,
+                                         .ignore_overrun = opts->ignore_overrun};
         cq->driver.find_srq = find_srq;
         vb_host_lock(nic);
         err = enter(cq, &attr);
@@ -165,10 +168,40 @@ int vb_cq_destroy(struct vb_cq *cq)
     }
     vb_host_unlock(nic);
     if (!err) {
+        vb_helper_notice(nic, UINT32_MAX); // who waited for it must fail
         vb_driver_cq_fini(&cq->driver);
         free(cq);
     }
     return err;
+}
+
+uint32_t vb_cq_num(const struct vb_cq *cq)
+{
+    return cq->cqn;
+}
+
+uint64_t vb_cq_count(struct vb_cq *cq)
+{
+    uint64_t produced = 0;
+
+    if (vb_host_is_foreign(cq->nic))
+        return 0;
+    int before = vb_cancel_hold();
+    vb_lane_lock(cq->lane);
+    vb_dev_cq_produced(cq->nic->dev, cq->cqn, &produced);
+    pthread_mutex_unlock(&cq->lane->lock);
+    vb_cancel_allow(before);
+    return produced;
+}
+
+void vb_host_catch_up(struct vb_cq *cq, uint32_t keep)
+{
+    uint64_t produced;
+
+    if (keep > cq->driver.entries)
+        keep = cq->driver.entries;
+    if (cq->overwrites && vb_dev_cq_produced(cq->nic->dev, cq->cqn, &produced) == 0)
+        vb_driver_cq_catch_up(&cq->driver, produced, keep);
 }
 
 // What came since the last poll counts, so the device looks at once.
@@ -178,7 +211,7 @@ int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
         return -EPERM;
     if (!cq->channel)
         return -EINVAL;
-    pthread_mutex_lock(&cq->lane->lock);
+    vb_lane_lock(cq->lane);
     vb_driver_cq_arm(&cq->driver, solicited_only);
     vb_dev_cq_armed(cq->nic->dev, cq->cqn);
     vb_host_collect(cq->lane);
@@ -207,6 +240,7 @@ int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
     vb_host_lock(cq->nic);
     int err = vb_driver_cq_init(&bigger, entries, cq->driver.ci);
     if (!err) {
+        vb_host_catch_up(cq, bigger.entries);
         err = vb_driver_cq_move(&cq->driver, &bigger);
         if (!err)
             err = vb_dev_cq_resize(cq->nic->dev, cq->cqn, bigger.ring, bigger.entries);
@@ -223,6 +257,30 @@ static struct vb_driver_qp *find_qp(void *ctx, uint32_t qpn)
     struct vb_nic *nic = ctx;
     struct vb_qp *qp = nic->qp_by_index[qpn & (VB_DOORBELL_QPS - 1)];
     return qp && qp->driver.qpn == qpn ? &qp->driver : NULL;
+}
+
+// Entries may be overwritten while they are read: nobody runs the NIC meanwhile.
+static int poll_overwritten(struct vb_cq *cq, struct vb_wc *wc, int n)
+{
+    struct vb_nic *nic = cq->nic;
+
+    if (nic->lanes > 1)
+        vb_host_lock(nic);
+    else if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
+             pthread_mutex_trylock(&cq->lane->lock) != 0)
+        return 0;
+    vb_host_catch_up(cq, UINT32_MAX);
+    int taken = vb_driver_poll(&cq->driver, find_qp, nic, wc, n);
+    if (taken == 0) {
+        vb_lane_run(cq->lane);
+        vb_host_catch_up(cq, UINT32_MAX);
+        taken = vb_driver_poll(&cq->driver, find_qp, nic, wc, n);
+    }
+    if (nic->lanes > 1)
+        vb_host_unlock(nic);
+    else
+        pthread_mutex_unlock(&cq->lane->lock);
+    return taken;
 }
 
 static int poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
@@ -246,7 +304,7 @@ int vb_poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
         return -EPERM;
     if (!vb_host_enter(&cq->busy))
         return 0;
-    int taken = poll_cq(cq, wc, n);
+    int taken = cq->overwrites ? poll_overwritten(cq, wc, n) : poll_cq(cq, wc, n);
     vb_host_leave(&cq->busy);
     return taken;
 }

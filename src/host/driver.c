@@ -57,6 +57,8 @@ static int sq_init(struct vb_driver_sq *sq, const struct vb_qp_opts *o, enum vb_
     if (sq->blocks < WIDEST_BLOCKS)
         sq->blocks = WIDEST_BLOCKS;
     sq->start = sq->pi = sq->ci = start;
+    sq->unbounded = o->chain & VB_QP_IGNORE_OVERFLOW;
+    sq->managed = o->chain & VB_QP_MANAGED_SEND;
     sq->ring = ring_alloc((size_t)sq->blocks * VB_WQEBB_BYTES);
     sq->wr_id = calloc(sq->blocks, sizeof *sq->wr_id);
     sq->size = calloc(sq->blocks, sizeof *sq->size);
@@ -69,6 +71,8 @@ static int rq_init(struct vb_driver_rq *rq, const struct vb_qp_opts *o, uint64_t
     if (rq->max_sge > VB_MAX_SGE || o->recv_depth > VB_RQ_ENTRIES_MAX)
         return -EINVAL;
     rq->start = rq->pi = rq->ci = start;
+    rq->unbounded = o->chain & VB_QP_IGNORE_OVERFLOW;
+    rq->managed = o->chain & VB_QP_MANAGED_RECV;
     if (o->recv_depth == 0)
         return 0;
     rq->entries = round_up_pow2(o->recv_depth);
@@ -90,6 +94,7 @@ int vb_driver_qp_init(struct vb_driver_qp *qp, const struct vb_qp_opts *opts, ui
 {
     memset(qp, 0, sizeof *qp);
     qp->heads = heads_of(opts->service);
+    qp->cross = opts->chain & VB_QP_CROSS_CHANNEL;
     int err = sq_init(&qp->sq, opts, qp->heads, sq_start);
     if (!err)
         err = rq_init(&qp->rq, opts, rq_start);

@@ -21,6 +21,8 @@ struct vb_driver_sq {
     uint64_t start;      // counters at RESET
     uint64_t pi;         // next block to write
     uint64_t ci;         // first block not known to be complete
+    bool unbounded;      // what is outstanding is not counted
+    bool managed;        // posting rings no bell
     uint64_t *wr_id;     // by block of the entry's first block
     uint8_t *size;       // entry's blocks, likewise
 };
@@ -30,6 +32,7 @@ struct vb_driver_rq {
     uint32_t entries; // power of two
     uint32_t stride;
     uint32_t max_sge;
+    bool unbounded, managed; // as above
     uint64_t start, pi, ci;
     uint64_t *wr_id;
 };
@@ -49,6 +52,7 @@ struct vb_driver_srq {
 
 struct vb_driver_qp {
     enum vb_wqe_heads heads;
+    bool cross;                // cross-channel requests are legal
     struct vb_driver_srq *srq; // instead of rq
     uint32_t qpn;
     uint32_t *dbrec; // VB_DBREC_RQ, VB_DBREC_SQ
@@ -61,6 +65,7 @@ struct vb_driver_cq {
     uint8_t *ring;
     uint32_t entries; // power of two
     uint64_t ci;
+    bool audits; // a program's entries: nothing completes by them
     uint32_t arm_serial;
     uint32_t *dbrec;
     // Of an XRC queue's completions the queue pair does not know the queue.
@@ -97,6 +102,13 @@ void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn);
 
 int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n);
 int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
+
+// Tells the NIC of entries that were written into the rings. -EINVAL: so many cannot be posted.
+int vb_driver_open_send(struct vb_driver_qp *qp, uint64_t count);
+int vb_driver_open_recv(struct vb_driver_qp *qp, uint64_t count);
+
+// Skips entries that were overwritten by one of so many ever produced, and all but the last `keep`.
+void vb_driver_cq_catch_up(struct vb_driver_cq *cq, uint64_t produced, uint32_t keep);
 
 // Finds the queue pair of a completion; NULL: destroyed meanwhile, the entry is skipped.
 typedef struct vb_driver_qp *vb_driver_find(void *ctx, uint32_t qpn);

@@ -140,6 +140,14 @@ void vb_driver_cq_adopt(struct vb_driver_cq *cq, struct vb_driver_cq *bigger)
     bigger->entries = entries;
 }
 
+void vb_driver_cq_catch_up(struct vb_driver_cq *cq, uint64_t produced, uint32_t keep)
+{
+    if (produced - cq->ci <= keep)
+        return;
+    cq->ci = produced - keep;
+    publish_consumed(cq);
+}
+
 static enum vb_wc_status status_of(uint8_t syndrome)
 {
     switch (syndrome) {
@@ -172,6 +180,9 @@ static enum vb_wc_opcode opcode_of(uint8_t wqe)
     case VB_WQE_ATOMIC_WRITE: return VB_WC_ATOMIC_WRITE;
     case VB_WQE_FLUSH: return VB_WC_FLUSH;
     case VB_WQE_UMR: return VB_WC_KEY;
+    case VB_WQE_WAIT:
+    case VB_WQE_SEND_EN:
+    case VB_WQE_RECV_EN: return VB_WC_CROSS;
     default: return VB_WC_SEND;
     }
 }
@@ -219,6 +230,15 @@ static void describe_receive(const struct vb_cqe *cqe, uint8_t opcode, struct vb
     wc->src_qpn = flags_rqpn & 0xffffff;
 }
 
+// The queue pair, which may be gone or another thread's, is not asked.
+static bool take_audit(const struct vb_cqe *cqe, struct vb_wc *wc)
+{
+    *wc = (struct vb_wc){.wr_id = be16toh(cqe->wqe_counter),
+                         .qpn = be32toh(cqe->sop_drop_qpn) & 0xffffff,
+                         .opcode = opcode_of((uint8_t)(be32toh(cqe->sop_drop_qpn) >> 24))};
+    return true;
+}
+
 static bool take(struct vb_driver_cq *cq, const struct vb_cqe *cqe, vb_driver_find *find, void *ctx,
                  struct vb_wc *wc)
 {
@@ -226,6 +246,8 @@ static bool take(struct vb_driver_cq *cq, const struct vb_cqe *cqe, vb_driver_fi
     bool failed = opcode == VB_CQE_REQ_ERR || opcode == VB_CQE_RESP_ERR;
     uint32_t srqn = be32toh(cqe->srqn_uidx);
 
+    if (__builtin_expect(cq->audits, 0))
+        return take_audit(cqe, wc);
     *wc = (struct vb_wc){.qpn = be32toh(cqe->sop_drop_qpn) & 0xffffff,
                          .status = failed ? status_of(cqe->syndrome) : VB_WC_OK,
                          .byte_len = failed ? 0 : be32toh(cqe->byte_cnt)};

@@ -29,18 +29,37 @@ int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, ui
                 return -EINVAL;
             break;
         }
-        if (rq->pi - rq->ci >= rq->entries)
+        if (rq->entries == 0 || (rq->pi - rq->ci >= rq->entries && !rq->unbounded))
             break;
         uint32_t slot = (uint32_t)(rq->pi & (rq->entries - 1));
         put_segments(rq->ring + (size_t)slot * rq->stride, rq->stride, wr);
         rq->wr_id[slot] = wr->wr_id;
         rq->pi++;
     }
-    if (posted > 0) {
+    if (posted > 0 && !rq->managed) {
         vb_driver_publish(&qp->dbrec[VB_DBREC_RQ], rq->pi);
         vb_doorbell_ring(qp->doorbells, qp->qpn); // a failed queue pair has to flush them
     }
     return (int)posted;
+}
+
+int vb_driver_open_recv(struct vb_driver_qp *qp, uint64_t count)
+{
+    struct vb_driver_rq *rq = &qp->rq;
+
+    if (rq->entries == 0)
+        return -EINVAL;
+    if (rq->managed) {
+        vb_driver_publish_open(&qp->dbrec[VB_DBREC_RQ], count);
+    } else {
+        if (count < rq->pi || count - (rq->unbounded ? rq->pi : rq->ci) > rq->entries)
+            return -EINVAL;
+        for (; rq->pi < count; rq->pi++)
+            rq->wr_id[rq->pi & (rq->entries - 1)] = 0;
+        vb_driver_publish(&qp->dbrec[VB_DBREC_RQ], rq->pi);
+    }
+    vb_doorbell_ring(qp->doorbells, qp->qpn);
+    return 0;
 }
 
 static int post_shared(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, uint32_t n)

@@ -11,6 +11,13 @@ static inline void vb_driver_publish(uint32_t *dbrec, uint64_t counter)
     __atomic_store_n(dbrec, htobe32((uint32_t)(counter & 0xffff)), __ATOMIC_RELEASE);
 }
 
+// A managed queue's record holds more of the counter: a word that was honoured once would not be
+// honoured again when its lower half comes round.
+static inline void vb_driver_publish_open(uint32_t *dbrec, uint64_t counter)
+{
+    __atomic_store_n(dbrec, htobe32((uint32_t)counter), __ATOMIC_RELEASE);
+}
+
 // Bytes that so much inline data takes in an entry.
 static inline uint32_t vb_driver_inline_bytes(uint32_t len)
 {

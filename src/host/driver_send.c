@@ -4,7 +4,9 @@
 
 #include "base/bytes.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 static const uint8_t wqe_opcode[VB_WR_OPCODES] = {
@@ -23,7 +25,14 @@ static const uint8_t wqe_opcode[VB_WR_OPCODES] = {
     [VB_WR_FLUSH] = VB_WQE_FLUSH,
     [VB_WR_BIND] = VB_WQE_UMR,
     [VB_WR_LOCAL_INVAL] = VB_WQE_UMR,
+    [VB_WR_WAIT] = VB_WQE_WAIT,
+    [VB_WR_SEND_EN] = VB_WQE_SEND_EN,
+    [VB_WR_RECV_EN] = VB_WQE_RECV_EN,
 };
+
+static_assert((int)VB_WR_CALC_ADD == VB_WQE_CALC_ADD && (int)VB_WR_CALC_MIN == VB_WQE_CALC_MIN &&
+                  (int)VB_WR_CALC_MAX == VB_WQE_CALC_MAX && (int)VB_WR_CALC_OR == VB_WQE_CALC_OR,
+              "reductions are named as in entries");
 
 static bool is_wide(const struct vb_send_wr *wr)
 {
@@ -52,6 +61,9 @@ static uint32_t head_bytes(enum vb_wqe_heads heads, const struct vb_send_wr *wr)
     case VB_WR_BIND:
         return sizeof(struct vb_wqe_umr) + sizeof(struct vb_wqe_mkey) + VB_WQE_SEG_BYTES;
     case VB_WR_LOCAL_INVAL: return sizeof(struct vb_wqe_umr) + sizeof(struct vb_wqe_mkey);
+    case VB_WR_WAIT:
+    case VB_WR_SEND_EN:
+    case VB_WR_RECV_EN: return sizeof(struct vb_wqe_wait);
     default: return before;
     }
 }
@@ -69,6 +81,26 @@ static bool may_be_inline(enum vb_wr_opcode opcode)
     }
 }
 
+static bool is_cross(const struct vb_send_wr *wr)
+{
+    return wr->opcode == VB_WR_WAIT || wr->opcode == VB_WR_SEND_EN || wr->opcode == VB_WR_RECV_EN;
+}
+
+// A reduction of records.
+static bool is_calc(const struct vb_send_wr *wr)
+{
+    bool sends = wr->opcode == VB_WR_SEND || wr->opcode == VB_WR_SEND_IMM;
+    bool writes = wr->opcode == VB_WR_WRITE || wr->opcode == VB_WR_WRITE_IMM;
+
+    if ((unsigned)wr->calc > VB_WR_CALC_MIN || !(sends || writes) || wr->num_sge == 0 ||
+        wr->flags & VB_WR_INLINE)
+        return false;
+    for (uint32_t i = 0; i < wr->num_sge; i++)
+        if (wr->sge[i].len != VB_WQE_SEG_BYTES || wr->sge[i].addr % VB_WQE_SEG_BYTES)
+            return false;
+    return true;
+}
+
 // What an operation's own fields must be.
 static bool is_legal(const struct vb_send_wr *wr)
 {
@@ -80,6 +112,9 @@ static bool is_legal(const struct vb_send_wr *wr)
     switch (wr->opcode) {
     case VB_WR_NOP:
     case VB_WR_FLUSH:
+    case VB_WR_WAIT:
+    case VB_WR_SEND_EN:
+    case VB_WR_RECV_EN:
     case VB_WR_LOCAL_INVAL: return wr->num_sge == 0;
     case VB_WR_BIND: return wr->num_sge == 0 && !(wr->bind.rights & ~remote);
     case VB_WR_CAS:
@@ -100,6 +135,8 @@ static uint32_t entry_bytes(const struct vb_driver_qp *qp, const struct vb_send_
     uint64_t total = 0;
 
     if ((unsigned)wr->opcode >= VB_WR_OPCODES || wr->num_sge > qp->sq.max_sge || !is_legal(wr))
+        return 0;
+    if ((is_cross(wr) || wr->calc) && (!qp->cross || (wr->calc && !is_calc(wr))))
         return 0;
     bytes += head_bytes(qp->heads, wr);
     for (uint32_t i = 0; i < wr->num_sge; i++) {
@@ -212,6 +249,11 @@ static void put_heads(struct writer *w, enum vb_wqe_heads heads, const struct vb
         put_umr(w, wr);
         return;
     }
+    if (is_cross(wr)) {
+        put_segment(w, &(struct vb_wqe_wait){.index = htobe32(wr->cross.index),
+                                             .object = htobe32(wr->cross.number)});
+        return;
+    }
     if (heads == VB_WQE_HEAD_DATAGRAM && wr->opcode != VB_WR_NOP)
         put_datagram(w, wr);
     else if (heads == VB_WQE_HEAD_XRC && wr->opcode != VB_WR_NOP)
@@ -242,7 +284,7 @@ static uint32_t ctrl_imm(const struct vb_send_wr *wr)
 static uint8_t opmod_of(const struct vb_send_wr *wr)
 {
     if (wr->opcode != VB_WR_MASKED_CAS && wr->opcode != VB_WR_MASKED_FADD)
-        return 0;
+        return (uint8_t)wr->calc;
     return is_wide(wr) ? VB_WQE_OPMOD_MASKED8 : VB_WQE_OPMOD_MASKED4;
 }
 
@@ -280,7 +322,7 @@ static bool put_short(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
     const struct vb_driver_sq *sq = &qp->sq;
     const uint32_t plain = VB_WR_SIGNALED | VB_WR_FENCE | VB_WR_SOLICITED;
 
-    if (wr->opcode > VB_WR_READ || wr->num_sge != 1 || wr->flags & ~plain ||
+    if (wr->opcode > VB_WR_READ || wr->num_sge != 1 || wr->flags & ~plain || wr->calc ||
         qp->heads != VB_WQE_HEAD_PLAIN || wr->sge->len & VB_WQE_INLINE)
         return false;
     uint8_t *at = sq->ring + (sq->pi & (sq->blocks - 1)) * VB_WQEBB_BYTES;
@@ -309,7 +351,7 @@ static bool put_short(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
 static int put(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
 {
     struct vb_driver_sq *sq = &qp->sq;
-    uint64_t room = sq->blocks - (sq->pi - sq->ci);
+    uint64_t room = sq->unbounded ? sq->blocks : sq->blocks - (sq->pi - sq->ci);
 
     if (room > 0 && put_short(qp, wr))
         return 1;
@@ -338,9 +380,42 @@ int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, ui
         sq->size[sq->pi & (sq->blocks - 1)] = (uint8_t)blocks;
         sq->pi += (uint32_t)blocks;
     }
-    if (posted > 0) {
+    if (posted > 0 && !sq->managed) {
         vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], sq->pi);
         vb_doorbell_ring(qp->doorbells, qp->qpn);
     }
     return (int)posted;
+}
+
+// Takes the entries between the producer's counter and `count` as posted: where each one begins
+// says the one before.
+static void adopt(struct vb_driver_sq *sq, uint64_t count)
+{
+    while (sq->pi < count) {
+        uint32_t slot = (uint32_t)(sq->pi & (sq->blocks - 1));
+        uint8_t ds = sq->ring[slot * VB_WQEBB_BYTES + offsetof(struct vb_wqe_ctrl, ds)];
+        uint32_t blocks = ((ds & VB_WQE_DS_MASK) + 3) / 4;
+        if (blocks == 0 || blocks > count - sq->pi)
+            blocks = (uint32_t)(count - sq->pi); // the NIC will not make sense of it, either
+        sq->wr_id[slot] = 0;
+        sq->size[slot] = (uint8_t)(blocks < UINT8_MAX ? blocks : UINT8_MAX);
+        sq->pi += blocks;
+    }
+}
+
+int vb_driver_open_send(struct vb_driver_qp *qp, uint64_t count)
+{
+    struct vb_driver_sq *sq = &qp->sq;
+
+    if (sq->managed) {
+        vb_driver_publish_open(&qp->dbrec[VB_DBREC_SQ], count);
+    } else {
+        uint64_t from = sq->unbounded ? sq->pi : sq->ci;
+        if (count < sq->pi || count - from > sq->blocks)
+            return -EINVAL;
+        adopt(sq, count);
+        vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], sq->pi);
+    }
+    vb_doorbell_ring(qp->doorbells, qp->qpn);
+    return 0;
 }

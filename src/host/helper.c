@@ -93,7 +93,7 @@ static bool settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns)
         timer = vb_clock_ns() + FULL_NS; // not every port tells when it has room again
     *timer_ns = timer;
     return *ready >= 0 && !vb_doorbells_pending(vb_pu_doorbells(lane->pu)) &&
-           !vb_pu_has_mail(lane->pu);
+           !vb_pu_has_mail(lane->pu) && !vb_pu_has_more(lane->pu);
 }
 
 // Prepares a lane for sleep. False: it has something to do. *deadline_ns becomes its next timer.

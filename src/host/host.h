@@ -63,7 +63,7 @@ struct vb_nic {
     bool guard_populates; // the kernel can tell of rights, too
     uint32_t guard_key;   // the region that was complained about last
     atomic_uint waiting;  // control calls that want the lanes; pollers step back
-    struct vb_fifo pds, mrs, mws, cqs, channels, srqs, qps;
+    struct vb_fifo pds, mrs, mws, cqs, channels, srqs, programs, qps;
     uint32_t xrcds;
     struct vb_qp *qp_by_index[VB_DOORBELL_QPS];
     void **cq_by_number;
@@ -84,8 +84,10 @@ struct vb_pd {
 
 struct vb_mr {
     struct vb_link link;
+    struct vb_link code_link; // in its queue pair's list
     struct vb_nic *nic;
     uint32_t key;
+    bool code, dead; // a ring's; and its queue pair is gone, and the key with it
 };
 
 struct vb_mw {
@@ -110,6 +112,7 @@ struct vb_cq {
     struct vb_channel *channel;
     uint32_t cqn;
     atomic_bool busy; // being polled
+    bool overwrites;  // ignores overruns
     struct vb_driver_cq driver;
 };
 
@@ -121,9 +124,20 @@ struct vb_srq {
     struct vb_driver_srq driver;
 };
 
+struct vb_program {
+    struct vb_link link;
+    struct vb_nic *nic;
+    struct vb_pd *pd;
+    struct vb_cq *audit;
+    uint32_t number;
+};
+
 struct vb_qp {
     struct vb_link link;
     struct vb_nic *nic;
+    struct vb_pd *pd;
+    struct vb_program *program;
+    struct vb_fifo code; // its rings as memory
     enum vb_service service;
     atomic_bool sending, receiving; // being posted to
     struct vb_cq *send_cq, *recv_cq;
@@ -152,6 +166,16 @@ static inline void vb_host_leave(atomic_bool *busy)
 {
     atomic_signal_fence(memory_order_seq_cst);
     atomic_store_explicit(busy, false, memory_order_relaxed);
+}
+
+// One lane's, by a call that has to have it: who runs it without an end steps back.
+static inline void vb_lane_lock(struct vb_lane *lane)
+{
+    if (pthread_mutex_trylock(&lane->lock) == 0)
+        return;
+    atomic_fetch_add_explicit(&lane->nic->waiting, 1, memory_order_relaxed);
+    pthread_mutex_lock(&lane->lock);
+    atomic_fetch_sub_explicit(&lane->nic->waiting, 1, memory_order_relaxed);
 }
 
 // Who holds the locks cannot be cancelled.
@@ -184,6 +208,13 @@ void vb_host_collect(struct vb_lane *lane);
 
 // ---- group.c: needs the locks
 void vb_host_leave_groups(struct vb_qp *qp);
+
+// ---- cq.c: needs the locks. Passes over entries that were overwritten, and all but `keep`.
+void vb_host_catch_up(struct vb_cq *cq, uint32_t keep);
+// ---- chain.c: needs the locks
+void vb_host_end_code(struct vb_qp *qp);
+// ---- qp.c: another state may make work, which a sleeping helper must hear of
+void vb_host_run_soon(struct vb_qp *qp);
 
 // ---- guard.c
 const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic);

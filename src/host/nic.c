@@ -186,6 +186,7 @@ static void init_lists(struct vb_nic *nic)
     vb_fifo_init(&nic->cqs);
     vb_fifo_init(&nic->channels);
     vb_fifo_init(&nic->srqs);
+    vb_fifo_init(&nic->programs);
     vb_fifo_init(&nic->qps);
 }
 
@@ -392,6 +393,7 @@ static void free_all(struct vb_nic *nic)
 {
     CLOSE_ALL(qps, vb_qp, vb_qp_destroy);
     CLOSE_ALL(srqs, vb_srq, vb_srq_destroy);
+    CLOSE_ALL(programs, vb_program, vb_program_destroy);
     CLOSE_ALL(cqs, vb_cq, vb_cq_destroy);
     CLOSE_ALL(channels, vb_channel, vb_channel_destroy);
     CLOSE_ALL(mws, vb_mw, vb_mw_free);
@@ -414,7 +416,7 @@ void vb_nic_gid(const struct vb_nic *nic, uint8_t gid[16])
     memset(gid, 0, 16);
     if (vb_host_is_foreign(nic))
         return;
-    pthread_mutex_lock(&nic->lane[0].lock); // faults may wrap the port meanwhile
+    vb_lane_lock(&nic->lane[0]); // faults may wrap the port meanwhile
     memcpy(gid, nic->lane[0].port->local.b, 16);
     pthread_mutex_unlock(&nic->lane[0].lock);
 }

@@ -35,8 +35,18 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
         .rq_entries = d->rq.entries,
         .rq_stride_bytes = d->rq.stride,
         .dbrec = d->dbrec,
+        .sq_start = o->start,
+        .rq_start = o->start,
+        .no_wqe_checks = o->chain & VB_QP_NO_WQE_CHECKS,
+        .cross_channel = o->chain & VB_QP_CROSS_CHANNEL,
+        .managed_send = o->chain & VB_QP_MANAGED_SEND,
+        .managed_recv = o->chain & VB_QP_MANAGED_RECV,
+        .fetch_depth = o->fetch_depth,
+        .rate = o->rate,
+        .burst = o->burst,
+        .program = o->program ? o->program->number : 0,
     };
-    if (o->xrcd > nic->xrcds)
+    if (o->xrcd > nic->xrcds || o->send_cq->driver.audits || o->recv_cq->driver.audits)
         return -EINVAL;
     int err = vb_dev_qp_create(nic->dev, &attr, &d->qpn);
     if (err)
@@ -53,7 +63,12 @@ static bool is_legal(const struct vb_pd *pd, const struct vb_qp_opts *o)
         return false;
     if (o->send_cq->nic != pd->nic || o->recv_cq->nic != pd->nic)
         return false;
-    if (o->srq && (o->srq->nic != pd->nic || o->recv_depth || o->service >= VB_SERVICE_XRC_SEND))
+    if (o->srq && (o->srq->nic != pd->nic || o->recv_depth || o->service >= VB_SERVICE_XRC_SEND ||
+                   o->recv_cq->overwrites))
+        return false;
+    if (o->chain & ~(uint32_t)VB_QP_CHAIN_ALL || (o->chain && o->service != VB_SERVICE_RC))
+        return false;
+    if ((o->program && o->program->pd != pd) || (o->burst && !o->rate))
         return false;
     return (o->service == VB_SERVICE_XRC_RECV) == (o->xrcd != 0);
 }
@@ -68,10 +83,13 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
     if (!qp)
         return -ENOMEM;
     qp->nic = pd->nic;
+    qp->pd = pd;
+    qp->program = opts->program;
+    vb_fifo_init(&qp->code);
     qp->service = opts->service;
     qp->send_cq = opts->send_cq;
     qp->recv_cq = opts->recv_cq;
-    int err = vb_driver_qp_init(&qp->driver, opts, 0, 0);
+    int err = vb_driver_qp_init(&qp->driver, opts, opts->start, opts->start);
     qp->driver.srq = opts->srq ? &opts->srq->driver : NULL;
     if (!err) {
         vb_host_lock(qp->nic);
@@ -90,6 +108,8 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
 // Its number may be another's soon.
 static void forget_completions(struct vb_qp *qp)
 {
+    vb_host_catch_up(qp->send_cq, UINT32_MAX);
+    vb_host_catch_up(qp->recv_cq, UINT32_MAX);
     vb_driver_cq_clean(&qp->send_cq->driver, qp->driver.qpn, qp->driver.srq);
     vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn, qp->driver.srq);
 }
@@ -119,6 +139,7 @@ int vb_qp_destroy(struct vb_qp *qp)
     if (!nic->orphan)
         give_back_receive(qp);
     vb_host_leave_groups(qp);
+    vb_host_end_code(qp);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
     if (!nic->orphan) // whose locks may be held by threads that are not here
         forget_completions(qp);
@@ -196,8 +217,7 @@ static uint32_t lane_bit(const struct vb_qp *qp)
     return 1u << (qp->driver.qpn & (qp->nic->lanes - 1));
 }
 
-// Another state may make work, which a sleeping helper must hear of.
-static void run_soon(struct vb_qp *qp)
+void vb_host_run_soon(struct vb_qp *qp)
 {
     vb_doorbell_ring(qp->driver.doorbells, qp->driver.qpn);
     vb_helper_notice(qp->nic, lane_bit(qp));
@@ -224,7 +244,7 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
     if (!err)
         err = walk_to_rts(qp, &m);
     vb_host_unlock(nic);
-    run_soon(qp);
+    vb_host_run_soon(qp);
     return err;
 }
 
@@ -236,7 +256,7 @@ static int move(struct vb_qp *qp, enum vb_qp_state state)
     int err = modify(qp, &(struct vb_qpc_mods){0}, state);
     vb_host_collect(qp->send_cq->lane);
     vb_host_unlock(qp->nic);
-    run_soon(qp);
+    vb_host_run_soon(qp);
     return err;
 }
 
@@ -263,7 +283,7 @@ int vb_qp_resume(struct vb_qp *qp)
                   ? modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_RTS)
                   : -EINVAL;
     vb_host_unlock(qp->nic);
-    run_soon(qp);
+    vb_host_run_soon(qp);
     return err;
 }
 

@@ -100,7 +100,7 @@ int vb_mr_change(struct vb_mr *mr, struct vb_pd *pd, const struct vb_mr_opts *op
 {
     if (vb_host_is_foreign(mr->nic))
         return -EPERM;
-    if (opts->rights & ~(uint32_t)VB_RIGHT_ALL || pd->nic != mr->nic)
+    if (opts->rights & ~(uint32_t)VB_RIGHT_ALL || pd->nic != mr->nic || mr->code)
         return -EINVAL;
     const struct vb_mkey_attr attr = region_attr(pd, opts);
     vb_host_lock(mr->nic);
@@ -116,9 +116,11 @@ int vb_mr_dereg(struct vb_mr *mr)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_mkey_destroy(nic->dev, mr->key);
+    int err = mr->dead ? 0 : vb_dev_mkey_destroy(nic->dev, mr->key);
     if (!err)
         vb_link_remove(&mr->link);
+    if (!err && vb_link_queued(&mr->code_link))
+        vb_link_remove(&mr->code_link);
     vb_host_unlock(nic);
     if (!err)
         free(mr);

@@ -41,7 +41,9 @@ int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_sr
     struct vb_nic *nic = pd->nic;
     if (vb_host_is_foreign(nic))
         return -EPERM;
-    if ((opts->cq && opts->cq->nic != nic) || (opts->xrcd != 0) != (opts->cq != NULL))
+    if (opts->cq && (opts->cq->nic != nic || opts->cq->overwrites || opts->cq->driver.audits))
+        return -EINVAL;
+    if ((opts->xrcd != 0) != (opts->cq != NULL))
         return -EINVAL;
     struct vb_srq *srq = calloc(1, sizeof *srq);
     if (!srq)

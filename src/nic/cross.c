@@ -36,6 +36,12 @@ uint64_t vb_gate_read(struct vb_gate *gate, uint32_t word)
     return atomic_load_explicit(&gate->open, memory_order_acquire);
 }
 
+void vb_gate_reset(struct vb_gate *gate, uint64_t start)
+{
+    gate->rung = 0;
+    atomic_store_explicit(&gate->open, start, memory_order_relaxed);
+}
+
 // ---- life
 
 static int snapshot_create(struct vb_snapshot *snap, uint32_t depth)
@@ -102,9 +108,6 @@ void vb_cross_reset(struct vb_pu *pu, struct vb_qpc *qp)
     c->snap.ahead = 0;
     c->snap.due = false;
     c->snap.executed = qp->sq.start;
-    qp->sq.gate.rung = qp->rq.gate.rung = 0;
-    atomic_store_explicit(&qp->sq.gate.open, qp->sq.start, memory_order_relaxed);
-    atomic_store_explicit(&qp->rq.gate.open, qp->rq.start, memory_order_relaxed);
 }
 
 void vb_cross_destroy(struct vb_pu *pu, struct vb_qpc *qp)
@@ -212,15 +215,22 @@ void vb_cross_produced(struct vb_pu *pu, struct vb_cqc *cq)
     vb_spin_unlock(&cq->wait_lock);
 }
 
+// One that was woken may not have looked yet, and still names the queue.
 void vb_cross_forget(struct vb_cqc *cq)
 {
-    struct vb_link *link;
+    struct vb_dev *dev = cq->pu->dev;
 
-    while ((link = vb_fifo_first(&cq->waiters))) {
-        struct vb_cross *c = VB_CONTAINER_OF(link, struct vb_cross, wait);
-        vb_link_remove(link);
-        c->waits_for = NULL;
-        vb_doorbell_ring(&c->qp->pu->bells, c->qp->qpn);
+    for (uint32_t i = 0, left = dev->crosses; left > 0; i++) {
+        struct vb_qpc *qp = dev->qps[i];
+        if (!qp || !qp->cross)
+            continue;
+        left--;
+        if (qp->cross->waits_for != cq)
+            continue;
+        if (vb_link_queued(&qp->cross->wait))
+            vb_link_remove(&qp->cross->wait);
+        qp->cross->waits_for = NULL;
+        vb_doorbell_ring(&qp->pu->bells, qp->qpn);
     }
 }
 

@@ -82,6 +82,7 @@ void vb_cross_forget(struct vb_cqc *cq);
 // ---- the gate
 // The queue's producer counter as opened; `word` is its doorbell record.
 uint64_t vb_gate_read(struct vb_gate *gate, uint32_t word);
+void vb_gate_reset(struct vb_gate *gate, uint64_t start);
 
 // ---- loop.c: queue pairs that are connected with themselves
 // One step. False: nothing can be done now.

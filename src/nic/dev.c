@@ -357,6 +357,15 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
     return 0;
 }
 
+int vb_dev_cq_produced(struct vb_dev *dev, uint32_t cqn, uint64_t *produced)
+{
+    const struct vb_cqc *cq = vb_dev_cq(dev, cqn);
+    if (!cq)
+        return -ENOENT;
+    *produced = __atomic_load_n(&cq->produced, __ATOMIC_ACQUIRE);
+    return 0;
+}
+
 // ---- shared receive queues
 
 int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint32_t *srqn)
@@ -590,8 +599,9 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
     if (!qp)
         return -ENOENT;
     p->retired = qp->req.head ? qp->req.head->counter : qp->sq.fetched;
+    p->begun = qp->req.unbegun ? qp->req.unbegun->counter : qp->sq.fetched;
     if (qp->loops && qp->state < VB_QPS_SQE)
-        p->retired = qp->cross->snap.executed;
+        p->retired = p->begun = qp->cross->snap.executed;
     p->answers_owed = qp->resp.job_count;
     p->running = qp->state == VB_QPS_RTS || qp->state >= VB_QPS_SQE ||
                  (qp->state == VB_QPS_SQD && qp->req.una_wr != qp->req.unbegun);

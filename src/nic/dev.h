@@ -190,6 +190,8 @@ int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entr
 int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns);
 int vb_dev_cq_armed(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
+// Entries ever produced, as WAIT counts them; units may run meanwhile.
+int vb_dev_cq_produced(struct vb_dev *dev, uint32_t cqn, uint64_t *produced);
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);
 int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods);
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state);
@@ -197,6 +199,7 @@ int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state);
 // How far a queue pair has come.
 struct vb_qp_progress {
     uint64_t retired;      // send queue blocks before it will not be touched again
+    uint64_t begun;        // and before this one, they have begun
     uint32_t answers_owed; // to the peer, from our memory
     bool running;          // posted work is executed or flushed
 };
@@ -231,6 +234,8 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns);
 // Units that were handed frames since the last call, one bit each: somebody must run them.
 uint32_t vb_pu_handed(struct vb_pu *pu);
 bool vb_pu_has_mail(const struct vb_pu *pu); // frames handed over by others wait
+// The last poll ended before its work did, for others to have their turn.
+bool vb_pu_has_more(const struct vb_pu *pu);
 
 // Nothing to do but for frames and timers that come, nothing to send and nothing to tell.
 bool vb_pu_is_idle(const struct vb_pu *pu);

@@ -66,6 +66,14 @@ static void flush_receive(struct vb_pu *pu, struct vb_qpc *qp)
     vb_qpc_complete(pu, qp, srq && srq->cq ? srq->cq : qp->recv_cq, &c);
 }
 
+// A managed ring may have been opened for many rounds, or for ever: at most one of them is given
+// back.
+static void skip_rounds(const struct vb_gate *gate, uint64_t *from, uint64_t end, uint32_t ring)
+{
+    if (gate->managed && end - *from > ring)
+        *from += (end - *from - 1) / ring * ring;
+}
+
 bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
     if (qp->req.head) {
@@ -73,6 +81,7 @@ bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
         return true;
     }
     vb_sq_refresh(qp);
+    skip_rounds(&qp->sq.gate, &qp->sq.fetched, qp->sq.end, qp->sq.blocks);
     if (qp->sq.fetched != qp->sq.end) {
         flush_unfetched(pu, qp);
         return true;
@@ -80,6 +89,7 @@ bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state == VB_QPS_SQE)
         return false; // receiving goes on
     vb_rq_refresh(qp);
+    skip_rounds(&qp->rq.gate, &qp->rq.taken, qp->rq.end, qp->rq.entries);
     if (qp->resp.recv.loaded || qp->rq.taken != qp->rq.end) {
         flush_receive(pu, qp);
         return true;

@@ -392,7 +392,7 @@ static uint32_t run_turns(struct vb_pu *pu)
 }
 
 // Whether there may be a step to make, timers aside.
-static bool has_more(const struct vb_pu *pu)
+static bool has_work(const struct vb_pu *pu)
 {
     uint64_t bells = 0;
 
@@ -417,7 +417,7 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
             steps++;
         steps += run_turns(pu);
     } while (steps != before && !pu->tx_full && pu->looped < VB_POLL_LOOPED &&
-             (has_more(pu) || vb_timers_next(&pu->timers) <= pu->now_ns));
+             (has_work(pu) || vb_timers_next(&pu->timers) <= pu->now_ns));
     return steps;
 }
 
@@ -436,7 +436,12 @@ uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
 
 bool vb_pu_is_idle(const struct vb_pu *pu)
 {
-    return !has_more(pu) && pu->txq.count == 0 && pu->event_count == 0;
+    return !has_work(pu) && pu->txq.count == 0 && pu->event_count == 0;
+}
+
+bool vb_pu_has_more(const struct vb_pu *pu)
+{
+    return pu->looped >= VB_POLL_LOOPED && !pu->tx_full && !vb_fifo_empty(&pu->run);
 }
 
 uint64_t vb_pu_deadline(const struct vb_pu *pu)

@@ -145,6 +145,8 @@ static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
     retire_path(pu, qp);
     if (qp->cross)
         vb_cross_reset(pu, qp);
+    vb_gate_reset(&qp->sq.gate, qp->sq.start);
+    vb_gate_reset(&qp->rq.gate, qp->rq.start);
     qp->sq.end = qp->sq.fetched = qp->sq.start;
     qp->rq.end = qp->rq.taken = qp->rq.start;
     qp->flushing = qp->heard = false;
@@ -280,7 +282,7 @@ static bool is_legal(const struct vb_qpc_attr *a)
     if ((unsigned)a->type >= VB_QPT_COUNT || (a->type == VB_QPT_XRC_TGT) != (a->xrcd != 0))
         return false;
     if ((a->cross_channel || a->managed_send || a->managed_recv) &&
-        (a->type != VB_QPT_RC || (a->managed_recv && a->srqn)))
+        (a->type != VB_QPT_RC || (a->managed_recv && (a->srqn || !a->rq_entries))))
         return false;
     if ((a->rate || a->program || a->fetch_depth) && !a->cross_channel)
         return false;

@@ -131,6 +131,76 @@ static void try_queue_pairs(const struct duo_end *e, const struct duo_end *other
     }
 }
 
+static void try_chains(const struct duo_end *e, const struct duo_end *other)
+{
+    const struct vb_qp_opts good = {.send_cq = e->cq,
+                                    .recv_cq = e->cq,
+                                    .send_depth = 4,
+                                    .recv_depth = 4,
+                                    .chain = VB_QP_CROSS_CHANNEL};
+    struct vb_program *foreign;
+    struct vb_cq *lossy;
+    struct vb_srq *srq;
+    struct vb_qp_opts bad[11];
+    struct vb_qp *qp;
+
+    assert_int_equal(vb_program_create(other->pd, &(struct vb_program_opts){0}, &foreign), 0);
+    assert_int_equal(
+        vb_cq_create(e->nic, &(struct vb_cq_opts){.entries = 4, .ignore_overrun = true}, &lossy),
+        0);
+    assert_int_equal(vb_srq_create(e->pd, &(struct vb_srq_opts){.depth = 4}, &srq), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        bad[i] = good;
+    bad[0].chain = VB_QP_CHAIN_ALL + 1;
+    bad[1].service = VB_SERVICE_UC;
+    bad[2].chain = 0;
+    bad[2].fetch_depth = 4;
+    bad[3].chain = 0;
+    bad[3].rate = 4;
+    bad[4].burst = 4; // of what rate?
+    bad[5].program = foreign;
+    bad[6].chain = VB_QP_MANAGED_RECV;
+    bad[6].recv_depth = 0;
+    bad[7].chain = VB_QP_MANAGED_RECV;
+    bad[7].recv_depth = 0;
+    bad[7].srq = srq;
+    bad[8].recv_depth = 0;
+    bad[8].srq = srq;
+    bad[8].recv_cq = lossy; // would lose what came from the shared queue
+    bad[9].service = VB_SERVICE_UD;
+    bad[9].chain = VB_QP_NO_WQE_CHECKS;
+    bad[10].send_depth = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int err = vb_qp_create(e->pd, &bad[i], &qp);
+        if (err != -EINVAL)
+            fail_msg("chain %zu: %d", i, err);
+    }
+    REFUSED(vb_program_create(e->pd, &(struct vb_program_opts){.audit = other->cq}, &foreign));
+}
+
+static void try_rings(struct vb_qp *ordinary, const struct duo_end *e)
+{
+    struct vb_qp_rings r;
+    struct vb_mr *mr;
+    struct vb_qp *deaf;
+    const struct vb_qp_opts opts = {.send_cq = e->cq, .recv_cq = e->cq, .send_depth = 4};
+
+    assert_int_equal(vb_qp_rings(ordinary, &r), 0);
+    REFUSED(vb_qp_connect_self(ordinary, 0));
+    REFUSED(vb_qp_open(ordinary, false, r.send_count + r.send_blocks + 1));
+    REFUSED(vb_qp_open(ordinary, true, r.recv_count + r.recv_entries + 1));
+    REFUSED(vb_qp_open(ordinary, false, UINT64_MAX));
+    REFUSED(vb_qp_code(ordinary, VB_RING_SEND, VB_RIGHT_ALL + 1, &mr));
+    REFUSED(vb_qp_code(ordinary, VB_RING_SEND, VB_RIGHT_BIND, &mr));
+    REFUSED(vb_qp_code(ordinary, VB_RING_SEND, VB_RIGHT_REMOTE_WRITE, &mr));
+    REFUSED(vb_qp_code(ordinary, (enum vb_ring)7, 0, &mr));
+    assert_int_equal(vb_qp_create(e->pd, &opts, &deaf), 0);
+    REFUSED(vb_qp_code(deaf, VB_RING_RECV, 0, &mr));
+    REFUSED(vb_qp_open(deaf, true, 1));
+    assert_int_equal(vb_post_recv(deaf, &(struct vb_recv_wr){0}, 1), 0);
+    assert_int_equal(vb_qp_destroy(deaf), 0);
+}
+
 static void try_traces(const struct duo_end *e)
 {
     int fd = open("/dev/null", O_WRONLY);
@@ -181,7 +251,7 @@ static void try_requests(struct duo *d, struct vb_qp *qp)
 {
     struct vb_sge sge[17] = {{(uintptr_t)d->end[0].memory, 8, vb_mr_key(d->end[0].mr)}};
     const struct vb_send_wr good = duo_wr(d, VB_WR_WRITE, 1);
-    struct vb_send_wr bad[9];
+    struct vb_send_wr bad[13];
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         bad[i] = good;
@@ -200,6 +270,13 @@ static void try_requests(struct duo *d, struct vb_qp *qp)
     bad[7].atomic.arg_bytes = 5;
     bad[8].opcode = VB_WR_READ;
     bad[8].flags = VB_WR_INLINE;
+    bad[9].opcode = VB_WR_WAIT; // cross-channel queue pairs only
+    bad[9].num_sge = 0;
+    bad[10].opcode = VB_WR_SEND_EN;
+    bad[10].num_sge = 0;
+    bad[11].opcode = VB_WR_RECV_EN;
+    bad[11].num_sge = 0;
+    bad[12].calc = VB_WR_CALC_ADD;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int err = vb_post_send(qp, &bad[i], 1);
         if (err != -EINVAL)
@@ -224,6 +301,7 @@ static void test_calls(void **state)
     try_completion_queues(&d.end[0], &d.end[1]);
     try_shared_queues(&d.end[0], &d.end[1]);
     try_queue_pairs(&d.end[0], &d.end[1]);
+    try_chains(&d.end[0], &d.end[1]);
     try_traces(&d.end[0]);
     assert_int_equal(vb_nic_counter(d.end[0].nic, "no_such", &value), -ENOENT);
     assert_null(vb_nic_counter_name(UINT32_MAX));
@@ -231,6 +309,7 @@ static void test_calls(void **state)
     try_connections(&d);
     duo_connect(&d, VB_SERVICE_RC, qp);
     try_requests(&d, qp[0]);
+    try_rings(qp[0], &d.end[0]);
     assert_int_equal(vb_poll_cq(d.end[0].cq, NULL, 0), 0);
     assert_int_equal(vb_poll_cq(d.end[0].cq, NULL, -1), 0);
     assert_string_equal(vb_wc_status_text((enum vb_wc_status)1000), "unknown status");

@@ -21,6 +21,8 @@ struct objects {
     struct vb_srq *srq;
     struct vb_mw *mw;
     struct vb_qp *qp[2];
+    struct vb_program *program;
+    struct vb_mr *code;
 };
 
 // In the child, assertions would print and jump: a line's number is the exit status instead.
@@ -51,6 +53,7 @@ static void refuse_making(const struct duo_end *e)
     struct vb_srq *srq;
     struct vb_qp *qp;
     struct vb_channel *channel;
+    struct vb_program *program;
     const struct vb_qp_opts with = {.send_cq = e->cq, .recv_cq = e->cq, .send_depth = 1};
     const struct vb_mr_opts region = {.addr = e->memory, .len = 8};
     REFUSED(vb_pd_alloc(e->nic, &pd));
@@ -62,6 +65,7 @@ static void refuse_making(const struct duo_end *e)
     REFUSED(vb_xrcd_alloc(e->nic, &xrcd));
     REFUSED(vb_srq_create(e->pd, &(struct vb_srq_opts){.depth = 4}, &srq));
     REFUSED(vb_qp_create(e->pd, &with, &qp));
+    REFUSED(vb_program_create(e->pd, &(struct vb_program_opts){0}, &program));
     REFUSED(vb_nic_counter(e->nic, "sent_pkts", &value));
     REFUSED(vb_nic_set_faults(e->nic, "off", NULL));
     REFUSED(vb_nic_trace(e->nic, 4096));
@@ -81,6 +85,9 @@ static void refuse_using(const struct duo *d, const struct objects *o)
     uint64_t value;
     uint8_t gid[16] = {0xff};
     struct vb_qp_peer peer = {0};
+    struct vb_qp_rings rings;
+    struct vb_mr *mr;
+    bool stopped;
     REFUSED(vb_post_send(o->qp[0], &send, 1));
     REFUSED(vb_post_recv(o->qp[0], &recv, 1));
     REFUSED(vb_post_srq(o->srq, &recv, 1));
@@ -94,6 +101,13 @@ static void refuse_using(const struct duo *d, const struct objects *o)
     REFUSED(vb_nic_event_fd(e->nic));
     REFUSED(vb_nic_take_event(e->nic, &event));
     REFUSED(vb_qp_connect(o->qp[0], &peer));
+    REFUSED(vb_qp_connect_self(o->qp[0], 0));
+    REFUSED(vb_qp_rings(o->qp[0], &rings));
+    REFUSED(vb_qp_open(o->qp[0], false, 1));
+    REFUSED(vb_qp_code(o->qp[0], VB_RING_SEND, 0, &mr));
+    REFUSED(vb_program_query(o->program, &value, &stopped));
+    REFUSED(vb_program_stop(o->program));
+    CHECK(vb_cq_count(e->cq) == 0);
     REFUSED(vb_qp_fail(o->qp[0]));
     REFUSED(vb_qp_drain(o->qp[0]));
     REFUSED(vb_qp_resume(o->qp[0]));
@@ -110,6 +124,8 @@ static void refuse_ending(const struct duo_end *e, const struct objects *o)
 {
     REFUSED(vb_qp_destroy(o->qp[0]));
     REFUSED(vb_srq_destroy(o->srq));
+    REFUSED(vb_program_destroy(o->program));
+    REFUSED(vb_mr_dereg(o->code));
     REFUSED(vb_mw_free(o->mw));
     REFUSED(vb_mr_dereg(e->mr));
     REFUSED(vb_cq_destroy(e->cq));
@@ -129,6 +145,9 @@ static void make_objects(const struct duo *d, struct objects *o)
     assert_int_equal(vb_srq_create(d->end[0].pd, &opts, &o->srq), 0);
     assert_int_equal(vb_mw_alloc(d->end[0].pd, VB_MW_TYPE_1, &o->mw), 0);
     duo_connect(d, VB_SERVICE_RC, o->qp);
+    const struct vb_program_opts limits = {.limit = 4};
+    assert_int_equal(vb_program_create(d->end[0].pd, &limits, &o->program), 0);
+    assert_int_equal(vb_qp_code(o->qp[0], VB_RING_SEND, 0, &o->code), 0);
 }
 
 static void test_a_child_is_refused(void **state)

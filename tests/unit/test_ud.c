@@ -145,7 +145,7 @@ static void test_an_address_of_another_family(void **state)
 static void test_other_operations(void **state)
 {
     (void)state;
-    for (enum vb_wr_opcode op = VB_WR_SEND; op < VB_WR_OPCODES; op++) {
+    for (enum vb_wr_opcode op = VB_WR_SEND; op <= VB_WR_LOCAL_INVAL; op++) {
         if (op == VB_WR_SEND || op == VB_WR_SEND_IMM)
             continue;
         struct forge *f = open_ud();
