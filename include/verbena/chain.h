@@ -239,6 +239,48 @@ void vb_flow_end(struct vb_flow *flow);   // of an if, a repeat or a loop
 // Turns the statements into entries of the chain, and frees the flow.
 void vb_flow_end_program(struct vb_flow *flow);
 
+// ---- on a NIC (include <verbena/nic.h>)
+
+struct vb_nic;
+struct vb_pd;
+struct vb_qp;
+struct vb_program;
+struct vb_loaded;
+
+// Memory for a region of the image: the server's, or the client's as the client has named it.
+struct vb_load_memory {
+    const char *region;
+    uint64_t addr; // as entries name it
+    uint32_t key;  // of the same domain as the program
+};
+
+struct vb_load_opts {
+    struct vb_pd *pd;
+    const struct vb_load_memory *memory; // of every shared region and every one of the client's
+    uint32_t memories;
+    struct vb_program *program; // that limits and audits it; NULL: none
+    uint32_t unit;              // of its first completion queue, from 1 on; 0: the first
+    uint32_t units;             // over which its queues are spread; 0: one
+    uint32_t fetch_depth;       // entries fetched ahead; 0: the default
+    uint32_t rate, burst;       // entries per second of each queue, and at once; 0: no limit
+    uint64_t start;             // of all counters, for tests: a multiple of every ring's size
+};
+
+// Makes the program's queues, code regions and memory. Those that work on the server's memory are
+// connected; connect the others (vb_loaded_qp), then start it. -EINVAL, -ENOMEM, -ENOSPC: error
+// (200 bytes) says why.
+int vb_chain_load(struct vb_nic *nic, const struct vb_image *image, const struct vb_load_opts *opts,
+                  struct vb_loaded **loaded, char *error);
+struct vb_qp *vb_loaded_qp(struct vb_loaded *loaded, const char *queue); // NULL: none of this name
+void *vb_loaded_data(struct vb_loaded *loaded, const char *region);      // of its own; NULL: none
+uint64_t vb_loaded_bytes(const struct vb_loaded *loaded); // of memory that this program takes
+// From now on it needs no CPU.
+int vb_chain_start(struct vb_loaded *loaded);
+// Its queues, keys and memory go.
+void vb_chain_unload(struct vb_loaded *loaded);
+
+void vb_image_destroy(struct vb_image *image);
+
 #ifdef __cplusplus
 }
 #endif
