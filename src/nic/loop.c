@@ -42,7 +42,7 @@ static inline void move(uint8_t *to, const uint8_t *from, uint32_t len)
 
 static void touch_all(struct vb_pu *pu, const struct pieces *p, const uint8_t *far, bool write)
 {
-    for (uint32_t i = 0; i < p->count; i++) {
+    for (uint32_t i = 0; p->bytes > 0 && i < p->count; i++) {
         vb_pu_touch(pu, p->at[i], p->len[i], write);
         vb_pu_touch(pu, far, p->len[i], !write);
         far += p->len[i];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hash get on real NICs: loaded, called over every port, alone and beside others, and unloaded.
 #include "base/bytes.h"
+#include "base/prng.h"
 #include "duo.h"
 #include "verbena/offload.h"
 
@@ -219,6 +220,7 @@ static void test_hostile_beside_others(void **state)
 {
     struct service s;
     struct client good, bad;
+    struct vb_prng prng = {.state = 5};
     uint8_t bytes[16];
     const struct vb_sge sge = {(uintptr_t)bytes, sizeof bytes, 0};
 
@@ -227,7 +229,7 @@ static void test_hostile_beside_others(void **state)
     for (uint32_t round = 0; round < 8; round++) {
         open_client(&s, &bad, 1, (struct vb_load_opts){0});
         for (uint32_t i = 0; i < sizeof bytes; i++)
-            bytes[i] = (uint8_t)rand();
+            bytes[i] = (uint8_t)vb_prng_next(&prng);
         vb_post_send(bad.qp,
                      &(struct vb_send_wr){
                          .opcode = VB_WR_SEND, .flags = VB_WR_INLINE, .sge = &sge, .num_sge = 1},
