@@ -66,6 +66,7 @@ int vb_cross_create(struct vb_qpc *qp, const struct vb_qpc_attr *attr)
     vb_bucket_init(&c->bucket, attr->rate, attr->burst);
     c->program = vb_dev_program(qp->send_cq->pu->dev, attr->program);
     c->limited = attr->rate || c->program;
+    c->careful = c->limited || !attr->no_wqe_checks;
     if (snapshot_create(&c->snap, qp->fetch_depth) != 0) {
         free(c);
         return -ENOMEM;

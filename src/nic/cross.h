@@ -48,6 +48,7 @@ struct vb_cross {
     struct vb_timer timer; // until there is a token
     struct vb_program *program;
     bool limited; // by a rate or a program
+    bool careful; // that, or its entries are checked
     struct vb_snapshot snap;
 };
 

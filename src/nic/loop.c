@@ -350,16 +350,18 @@ static inline enum vb_cqe_syndrome execute(struct vb_pu *pu, struct vb_qpc *qp,
     }
 }
 
-// Whether the entry may be executed now: a WAIT when its time has come, any within its limits.
-static inline enum vb_cross_verdict admit(struct vb_pu *pu, struct vb_qpc *qp,
-                                          const struct entry *e)
+// A WAIT whose time has come.
+static inline bool is_ready(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e, bool *bad)
 {
-    bool bad = e->segs != 1 || e->ctrl->opmod;
+    uint32_t cqn = vb_get_be32(e->at + 12), index = vb_get_be32(e->at + 8);
 
-    if (e->ctrl->opcode == VB_WQE_WAIT &&
-        (bad || !vb_cross_wait(pu, qp, vb_get_be32(e->at + 12), vb_get_be32(e->at + 8), &bad)))
-        return bad ? VB_CROSS_STOP : VB_CROSS_HELD;
-    return qp->cross->limited ? vb_cross_admit(pu, qp) : VB_CROSS_GO;
+    *bad = e->segs != 1 || e->ctrl->opmod;
+    if (*bad)
+        return false;
+    const struct vb_cqc *cq = vb_dev_cq(pu->dev, cqn);
+    if (cq && !qp->cross->waits_for && vb_cqc_has(cq, index))
+        return true;
+    return vb_cross_wait(pu, qp, cqn, index, bad);
 }
 
 static bool is_right(const struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl, uint64_t counter)
@@ -367,6 +369,21 @@ static bool is_right(const struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl, ui
     return !qp->wqe_checks ||
            (vb_get_be16(ctrl->idx) == (uint16_t)counter && vb_get_be24(ctrl->qpn) == qp->qpn &&
             (ctrl->opcode != VB_WQE_NOP || ctrl->opmod == 0));
+}
+
+// Whether the entry may be executed now: a WAIT when its time has come, any if it is right and
+// within its limits.
+static inline enum vb_cross_verdict admit(struct vb_pu *pu, struct vb_qpc *qp,
+                                          const struct entry *e)
+{
+    const struct vb_cross *c = qp->cross;
+    bool bad;
+
+    if (__builtin_expect(c->careful, 0) && !is_right(qp, e->ctrl, c->snap.executed))
+        return VB_CROSS_STOP;
+    if (e->ctrl->opcode == VB_WQE_WAIT && !is_ready(pu, qp, e, &bad))
+        return bad ? VB_CROSS_STOP : VB_CROSS_HELD;
+    return __builtin_expect(c->careful, 0) && c->limited ? vb_cross_admit(pu, qp) : VB_CROSS_GO;
 }
 
 // ---- failing
@@ -401,42 +418,61 @@ static void fail(struct vb_pu *pu, struct vb_qpc *qp, uint64_t next, uint8_t opc
 
 // ---- steps
 
-static uint8_t *slot(const struct vb_snapshot *snap, uint64_t counter)
+static inline uint8_t *slot(const struct vb_snapshot *snap, uint64_t counter)
 {
     return snap->block + (counter & snap->mask) * VB_WQEBB_BYTES;
 }
 
-static const uint8_t *source(const struct vb_sq *sq, uint64_t counter)
+static inline const uint8_t *source(const struct vb_sq *sq, uint64_t counter)
 {
     return sq->ring + (counter & (sq->blocks - 1)) * VB_WQEBB_BYTES;
 }
 
-// Copies the next entry. Of a NOP only its first block is looked at: the rest is skipped.
-static inline bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
+// Copies the entry at the counter, of a NOP only the first block: the rest is skipped. Returns how
+// many blocks it covers. One that says nothing sensible is marked, whatever is opened later.
+static inline uint32_t copy_entry(const struct vb_snapshot *snap, const struct vb_sq *sq,
+                                  uint64_t counter)
+{
+    uint8_t *to = slot(snap, counter);
+    struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)to;
+    uint64_t left = sq->end - counter;
+
+    memcpy(to, source(sq, counter), VB_WQEBB_BYTES);
+    uint32_t blocks = ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
+    if (__builtin_expect(blocks == 1, 1))
+        return 1;
+    if (blocks == 0 || blocks > left) {
+        ctrl->ds = 0;
+        return (uint32_t)left;
+    }
+    for (uint32_t i = 1; i < blocks && ctrl->opcode != VB_WQE_NOP; i++)
+        memcpy(to + i * VB_WQEBB_BYTES, source(sq, counter + i), VB_WQEBB_BYTES);
+    return blocks;
+}
+
+// Copies up to `most` entries that are open, as deep as is allowed. Returns how many.
+static inline uint32_t fetch(struct vb_pu *pu, struct vb_qpc *qp, uint32_t most)
 {
     struct vb_snapshot *snap = &qp->cross->snap;
     struct vb_sq *sq = &qp->sq;
-    uint64_t counter = sq->fetched, left = sq->end - counter;
+    uint32_t room = qp->fetch_depth - snap->ahead, n = 0;
+    uint64_t counter = sq->fetched;
+    uint64_t last = snap->executed + snap->mask + 1 - VB_WQE_MAX_BLOCKS; // from where any entry
+                                                                         // fits
 
-    if (left == 0 || snap->ahead >= qp->fetch_depth ||
-        counter - snap->executed + VB_WQE_MAX_BLOCKS > snap->mask + 1)
-        return false;
-    uint8_t *to = slot(snap, counter);
-    memcpy(to, source(sq, counter), VB_WQEBB_BYTES);
-    struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)to;
-    uint32_t blocks = ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
-    VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = ctrl->opcode, .qpn = qp->qpn, .counter = counter,
-              .bytes = blocks * VB_WQEBB_BYTES);
-    if (__builtin_expect(blocks == 0 || blocks > left, 0)) {
-        ctrl->ds = 0; // whatever is opened later
-        blocks = (uint32_t)left;
-    } else if (blocks > 1 && ctrl->opcode != VB_WQE_NOP) {
-        for (uint32_t i = 1; i < blocks; i++)
-            memcpy(to + i * VB_WQEBB_BYTES, source(sq, counter + i), VB_WQEBB_BYTES);
+    if (counter == sq->end)
+        return 0;
+    most = room < most ? room : most;
+    while (n < most && counter < sq->end && counter <= last) {
+        uint32_t blocks = copy_entry(snap, sq, counter);
+        VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = slot(snap, counter)[3], .qpn = qp->qpn,
+                  .counter = counter, .bytes = blocks * VB_WQEBB_BYTES);
+        counter += blocks;
+        n++;
     }
-    sq->fetched = counter + blocks;
-    snap->ahead++;
-    return true;
+    sq->fetched = counter;
+    snap->ahead += n;
+    return n;
 }
 
 static bool complete(struct vb_pu *pu, struct vb_qpc *qp)
@@ -453,8 +489,9 @@ static bool complete(struct vb_pu *pu, struct vb_qpc *qp)
     return true;
 }
 
-static void retire(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl,
-                   uint64_t next, uint32_t bytes)
+// The entry at the edge is done.
+static inline void retire(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl,
+                          uint64_t next, uint32_t bytes)
 {
     struct vb_cross *c = qp->cross;
     struct vb_snapshot *snap = &c->snap;
@@ -470,33 +507,30 @@ static void retire(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_ctrl
     }
     snap->executed = next;
     snap->ahead--;
-    pu->turn_frames++;
-    pu->looped++;
-    if (c->program)
+    if (__builtin_expect(c->careful, 0) && c->program)
         vb_program_executed(pu, qp, counter, ctrl->opcode);
 }
 
 // Executes the oldest entry of the snapshot. False: it must wait.
 static inline __attribute__((always_inline)) bool execute_next(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    struct vb_snapshot *snap = &qp->cross->snap;
+    const struct vb_snapshot *snap = &qp->cross->snap;
     const uint8_t *at = slot(snap, snap->executed);
     const struct vb_wqe_ctrl *ctrl = (const struct vb_wqe_ctrl *)(const void *)at;
     uint32_t segs = ctrl->ds & VB_WQE_DS_MASK, bytes = 0;
-    uint64_t next = snap->executed + (segs + 3) / 4;
     const struct entry e = {ctrl, at + sizeof *ctrl, segs - 1};
-    enum vb_cqe_syndrome s = VB_SYN_LOCAL_QP_OP;
-    enum vb_cross_verdict verdict = VB_CROSS_STOP;
 
-    if (segs == 0)
-        next = qp->sq.end; // where the next entry is, it does not say: the rest goes with it
-    else if (is_right(qp, ctrl, snap->executed))
-        verdict = admit(pu, qp, &e);
+    if (__builtin_expect(segs == 0, 0)) { // where the next entry is, it does not say: the rest goes
+        fail(pu, qp, qp->sq.end, ctrl->opcode, VB_SYN_LOCAL_QP_OP);
+        return true;
+    }
+    uint64_t next = snap->executed + (segs + 3) / 4;
+    enum vb_cross_verdict verdict = admit(pu, qp, &e);
     if (verdict == VB_CROSS_HELD)
         return false;
-    if (verdict == VB_CROSS_GO)
-        s = execute(pu, qp, &e, &bytes);
-    if (s == VB_SYN_OK)
+    enum vb_cqe_syndrome s =
+        verdict == VB_CROSS_GO ? execute(pu, qp, &e, &bytes) : VB_SYN_LOCAL_QP_OP;
+    if (__builtin_expect(s == VB_SYN_OK, 1))
         retire(pu, qp, ctrl, next, bytes);
     else
         fail(pu, qp, next, ctrl->opcode, s);
@@ -515,21 +549,21 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
 uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
 {
     const struct vb_snapshot *snap = &qp->cross->snap;
-    uint32_t steps = 0;
+    uint32_t steps = 0, made = 0, most = VB_TURN_FRAMES - pu->turn_frames;
 
-    while (pu->turn_frames < VB_TURN_FRAMES && qp->state == VB_QPS_RTS) {
+    while (made < most && qp->state == VB_QPS_RTS) {
         if (snap->due) {
             complete(pu, qp);
             steps++;
-            continue;
         }
-        while (fetch(pu, qp))
-            steps++;
+        steps += fetch(pu, qp, UINT32_MAX);
         if (snap->ahead == 0 || !execute_next(pu, qp))
             break;
-        steps++;
+        made++;
     }
-    return steps;
+    pu->turn_frames += made;
+    pu->looped += made;
+    return steps + made;
 }
 
 bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -540,7 +574,11 @@ bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp)
         return complete(pu, qp);
     if (qp->state != VB_QPS_RTS)
         return drain(pu, qp);
-    if (fetch(pu, qp))
+    if (fetch(pu, qp, 1) > 0)
         return true;
-    return snap->ahead > 0 && execute_next(pu, qp);
+    if (snap->ahead == 0 || !execute_next(pu, qp))
+        return false;
+    pu->turn_frames++;
+    pu->looped++;
+    return true;
 }
