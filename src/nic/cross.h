@@ -32,6 +32,7 @@ struct vb_snapshot {
     uint8_t *block;    // of blocks, by counter; an entry that wraps goes on behind the last one
     uint32_t mask;     // power of two - 1
     uint32_t ahead;    // entries fetched and not executed
+    bool filling;      // it is being fetched, step by step
     uint64_t executed; // blocks before it are done
     bool due;          // the last one executed completes: as `done` says
     uint8_t done_opcode;

@@ -74,6 +74,21 @@ static enum vb_cqe_syndrome resolve_one(struct vb_pu *pu, const struct vb_qpc *q
     return VB_SYN_OK;
 }
 
+// One segment of at least one byte.
+static inline enum vb_cqe_syndrome near(struct vb_pu *pu, const struct vb_qpc *qp,
+                                        const struct vb_wqe_data *s, uint32_t len,
+                                        enum vb_access need, uint8_t **at)
+{
+    const struct vb_mkey *m = plain_key(pu, qp, be32toh(s->lkey), need);
+    uint64_t offset = m ? be64toh(s->addr) - m->start : 0;
+
+    if (__builtin_expect(m && offset < m->len && len <= m->len - offset, 1)) {
+        *at = m->base + offset;
+        return VB_SYN_OK;
+    }
+    return resolve_one(pu, qp, s, len, need, at);
+}
+
 // Segments from `s` on that are as long as it and of the same region, as far as they lie in it.
 // Returns how many.
 static inline uint32_t resolve_run(const struct vb_mkey *m, const struct vb_wqe_data *s,
@@ -154,18 +169,13 @@ static inline enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, co
 
 // ---- operations: each returns VB_SYN_OK, or why it fails
 
-static enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
-                                    uint32_t *bytes)
+static enum vb_cqe_syndrome read_list(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                      const uint8_t *raddr, uint32_t *bytes)
 {
-    const uint8_t *raddr = e.at;
     struct pieces to;
     uint8_t *from = NULL;
 
-    if (e.segs < 1)
-        return VB_SYN_LOCAL_QP_OP;
-    e.at += VB_WQE_SEG_BYTES;
-    e.segs--;
-    enum vb_cqe_syndrome s = resolve(pu, qp, &e, VB_LOCAL_WRITE, &to);
+    enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_WRITE, &to);
     if (s == VB_SYN_OK)
         s = reach(pu, qp, raddr, to.bytes, VB_REMOTE_READ, &from);
     if (s != VB_SYN_OK)
@@ -183,6 +193,47 @@ static enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, struct 
         from += to.len[i];
     }
     return VB_SYN_OK;
+}
+
+// Copies between one segment and the far side, either way.
+static inline enum vb_cqe_syndrome copy_one(struct vb_pu *pu, struct vb_qpc *qp,
+                                            const struct entry *e, const uint8_t *raddr,
+                                            uint32_t len, bool read)
+{
+    uint8_t *here, *far;
+
+    enum vb_cqe_syndrome s =
+        near(pu, qp, (const void *)e->at, len, read ? VB_LOCAL_WRITE : VB_LOCAL_READ, &here);
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, raddr, len, read ? VB_REMOTE_READ : VB_REMOTE_WRITE, &far);
+    if (s != VB_SYN_OK)
+        return s;
+    vb_pu_touch(pu, read ? far : here, len, false);
+    vb_pu_touch(pu, read ? here : far, len, true);
+    move(read ? here : far, read ? far : here, len);
+    return VB_SYN_OK;
+}
+
+// One data segment with so many bytes, none of them inline, and no more than a message has.
+static inline bool is_one(const struct entry *e, uint32_t *len)
+{
+    if (e->segs != 1)
+        return false;
+    *len = vb_get_be32(e->at);
+    return *len - 1 < VB_MESSAGE_MAX;
+}
+
+static inline enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
+                                           uint32_t *bytes)
+{
+    const uint8_t *raddr = e.at;
+
+    if (e.segs < 1)
+        return VB_SYN_LOCAL_QP_OP;
+    e.at += VB_WQE_SEG_BYTES;
+    e.segs--;
+    return is_one(&e, bytes) ? copy_one(pu, qp, &e, raddr, *bytes, true)
+                             : read_list(pu, qp, &e, raddr, bytes);
 }
 
 // Inline data, in one or more segments one after another.
@@ -229,24 +280,19 @@ static enum vb_cqe_syndrome put_calc(struct vb_pu *pu, struct vb_qpc *qp, const 
     return VB_SYN_OK;
 }
 
-static enum vb_cqe_syndrome do_write(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
-                                     uint32_t *bytes)
+static enum vb_cqe_syndrome write_list(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                       const uint8_t *raddr, uint32_t *bytes)
 {
-    const uint8_t *raddr = e.at;
     struct pieces from;
     uint8_t *to = NULL;
 
-    if (e.segs < 1)
-        return VB_SYN_LOCAL_QP_OP;
-    e.at += VB_WQE_SEG_BYTES;
-    e.segs--;
-    if (e.ctrl->opmod) {
+    if (e->ctrl->opmod) {
         *bytes = VB_CALC_RECORD_BYTES;
-        return put_calc(pu, qp, &e, raddr);
+        return put_calc(pu, qp, e, raddr);
     }
-    if (e.segs && (vb_get_be32(e.at) & VB_WQE_INLINE))
-        return put_inline(pu, qp, &e, raddr, bytes);
-    enum vb_cqe_syndrome s = resolve(pu, qp, &e, VB_LOCAL_READ, &from);
+    if (e->segs && (vb_get_be32(e->at) & VB_WQE_INLINE))
+        return put_inline(pu, qp, e, raddr, bytes);
+    enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_READ, &from);
     if (s == VB_SYN_OK)
         s = reach(pu, qp, raddr, from.bytes, VB_REMOTE_WRITE, &to);
     if (s != VB_SYN_OK)
@@ -259,6 +305,19 @@ static enum vb_cqe_syndrome do_write(struct vb_pu *pu, struct vb_qpc *qp, struct
     }
     *bytes = (uint32_t)from.bytes;
     return VB_SYN_OK;
+}
+
+static inline enum vb_cqe_syndrome do_write(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
+                                            uint32_t *bytes)
+{
+    const uint8_t *raddr = e.at;
+
+    if (e.segs < 1)
+        return VB_SYN_LOCAL_QP_OP;
+    e.at += VB_WQE_SEG_BYTES;
+    e.segs--;
+    return !e.ctrl->opmod && is_one(&e, bytes) ? copy_one(pu, qp, &e, raddr, *bytes, false)
+                                               : write_list(pu, qp, &e, raddr, bytes);
 }
 
 // The arguments of an atomic. Returns how many segments they take; 0: it makes no sense.
@@ -291,32 +350,29 @@ static enum vb_cqe_syndrome do_atomic(struct vb_pu *pu, struct vb_qpc *qp, struc
 {
     const uint8_t *raddr = e.at;
     struct vb_atomic_op op;
-    struct pieces result;
-    uint8_t *at = NULL;
+    uint8_t *at = NULL, *to = NULL;
 
     uint32_t segs = e.segs < 3 ? 0 : read_arguments(&e, &op);
-    if (segs == 0)
+    const struct vb_wqe_data *result = (const void *)(e.at + (1 + segs) * VB_WQE_SEG_BYTES);
+    if (segs == 0 || be32toh(result->byte_count) != op.bytes)
         return VB_SYN_LOCAL_QP_OP;
-    struct entry rest = {e.ctrl, e.at + (1 + segs) * VB_WQE_SEG_BYTES, 1};
-    enum vb_cqe_syndrome s = resolve(pu, qp, &rest, VB_LOCAL_WRITE, &result);
-    if (s == VB_SYN_OK && result.bytes != op.bytes)
-        s = VB_SYN_LOCAL_QP_OP;
-    if (s == VB_SYN_OK && vb_get_be64(raddr) % op.bytes)
+    enum vb_cqe_syndrome s = near(pu, qp, result, op.bytes, VB_LOCAL_WRITE, &to);
+    if (s == VB_SYN_OK && vb_get_be64(raddr) & (op.bytes - 1u))
         s = VB_SYN_REMOTE_INVAL_REQ;
     if (s == VB_SYN_OK)
         s = reach(pu, qp, raddr, op.bytes, VB_REMOTE_ATOMIC, &at);
-    if (s == VB_SYN_OK && (uintptr_t)at % op.bytes)
+    if (s == VB_SYN_OK && (uintptr_t)at & (op.bytes - 1u))
         s = VB_SYN_REMOTE_INVAL_REQ;
     if (s != VB_SYN_OK)
         return s;
     uint64_t old = vb_atomic_execute(at, &op);
     vb_pu_touch(pu, at, op.bytes, false);
     vb_pu_touch(pu, at, op.bytes, true);
+    vb_pu_touch(pu, to, op.bytes, true);
     if (op.bytes == 8)
-        memcpy(result.at[0], &old, 8);
+        memcpy(to, &old, 8);
     else
-        memcpy(result.at[0], &(uint32_t){(uint32_t)old}, 4);
-    vb_pu_touch(pu, result.at[0], op.bytes, true);
+        memcpy(to, &(uint32_t){(uint32_t)old}, 4);
     *bytes = op.bytes;
     return VB_SYN_OK;
 }
@@ -433,11 +489,12 @@ static inline const uint8_t *source(const struct vb_sq *sq, uint64_t counter)
 static inline uint32_t copy_entry(const struct vb_snapshot *snap, const struct vb_sq *sq,
                                   uint64_t counter)
 {
-    uint8_t *to = slot(snap, counter);
+    uint8_t *restrict to = slot(snap, counter);
+    const uint8_t *from = source(sq, counter);
     struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)to;
     uint64_t left = sq->end - counter;
 
-    memcpy(to, source(sq, counter), VB_WQEBB_BYTES);
+    memcpy(to, from, VB_WQEBB_BYTES);
     uint32_t blocks = ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
     if (__builtin_expect(blocks == 1, 1))
         return 1;
@@ -456,22 +513,23 @@ static inline uint32_t fetch(struct vb_pu *pu, struct vb_qpc *qp, uint32_t most)
     struct vb_snapshot *snap = &qp->cross->snap;
     struct vb_sq *sq = &qp->sq;
     uint32_t room = qp->fetch_depth - snap->ahead, n = 0;
-    uint64_t counter = sq->fetched;
-    uint64_t last = snap->executed + snap->mask + 1 - VB_WQE_MAX_BLOCKS; // from where any entry
-                                                                         // fits
+    uint64_t counter = sq->fetched, end = sq->end;
+    uint64_t last = snap->executed + snap->mask + 1 - VB_WQE_MAX_BLOCKS; // so that any entry fits
 
-    if (counter == sq->end)
+    // A few at a time: one that starts fetching does so until the depth is reached.
+    if (counter == end || (snap->ahead > qp->fetch_depth / 2 && !snap->filling))
         return 0;
     most = room < most ? room : most;
-    while (n < most && counter < sq->end && counter <= last) {
+    end = end <= last ? end : last + 1;
+    for (; n < most && counter < end; n++) {
         uint32_t blocks = copy_entry(snap, sq, counter);
         VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = slot(snap, counter)[3], .qpn = qp->qpn,
                   .counter = counter, .bytes = blocks * VB_WQEBB_BYTES);
         counter += blocks;
-        n++;
     }
     sq->fetched = counter;
     snap->ahead += n;
+    snap->filling = n == most && most < room;
     return n;
 }
 
@@ -550,13 +608,15 @@ uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
 {
     const struct vb_snapshot *snap = &qp->cross->snap;
     uint32_t steps = 0, made = 0, most = VB_TURN_FRAMES - pu->turn_frames;
+    uint32_t half = qp->fetch_depth / 2;
 
     while (made < most && qp->state == VB_QPS_RTS) {
         if (snap->due) {
             complete(pu, qp);
             steps++;
         }
-        steps += fetch(pu, qp, UINT32_MAX);
+        if (snap->ahead <= half)
+            steps += fetch(pu, qp, UINT32_MAX);
         if (snap->ahead == 0 || !execute_next(pu, qp))
             break;
         made++;
