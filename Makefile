@@ -38,6 +38,7 @@ fuzz: ## every fuzzer for FUZZ_SECONDS (600) each
 soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
 	@$(BUILD)/verbena sim --seeds $(SOAK_SEEDS)
 	@sim/mutants/run.sh
+	@sim/mutants/run.sh --chain
 
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench

@@ -82,6 +82,7 @@ enum vb_chain_field {
     VB_AT_KEY,    // 4
     VB_AT_ADDR,   // 8
     VB_AT_DATA,   // inline bytes
+    VB_AT_REMOTE, // 16: raddr, rkey and four bytes more; a record that CALC can add to
 };
 
 struct vb_place {
@@ -167,15 +168,42 @@ struct vb_chain_label vb_chain_open_recv(struct vb_chain *chain, struct vb_chain
 void vb_chain_recv(struct vb_chain *chain, struct vb_chain_queue queue, const struct vb_part *part,
                    uint32_t parts);
 
+// ---- conditions
+// The cheapest form: an entry that lies in its queue as a NOP, with 48 bits of an operand in its
+// control segment, until a comparison makes it what it is. It must not be open before that is done.
+
+// The operand's bytes, for entries and receives that put it there: two parts of three bytes each.
+static inline struct vb_part vb_operand(struct vb_chain_label entry, uint32_t half)
+{
+    struct vb_part p = {{{0}, entry, VB_AT_CTRL, 0, 4u * half}, 3};
+    return p;
+}
+
+// An entry that is a NOP at first.
+struct vb_chain_label vb_chain_sleeper(struct vb_chain *chain, struct vb_chain_queue queue,
+                                       const struct vb_chain_op *op);
+// A CAS that wakes it if its operand equals the 48 bits; `old` is where the CAS's answer goes.
+struct vb_chain_label vb_chain_wake(struct vb_chain *chain, struct vb_chain_queue queue,
+                                    struct vb_chain_label sleeper, uint64_t equals,
+                                    struct vb_place old);
+// All of it on one queue: the CAS, a wait for it, an entry that opens the queue up to its next
+// opening entry, and the sleeper, whose label is returned.
+struct vb_chain_label vb_chain_if(struct vb_chain *chain, struct vb_chain_queue queue,
+                                  const struct vb_chain_op *then, uint64_t equals,
+                                  struct vb_place old);
+
 // ---- rounds
 
 // Starts a slot of a queue that runs in circles; there are at least two. Its entries up to the
-// first one that opens the same queue can be fetched long before the slot's turn.
+// first one that opens the same queue can be fetched long before the slot's turn: as soon as the
+// slot before has brought its counters up to date. Without such an entry that is all of the slot.
 void vb_chain_slot(struct vb_chain *chain, struct vb_chain_queue queue);
 // Opens the rest of the slot.
 struct vb_chain_label vb_chain_open_rest(struct vb_chain *chain, struct vb_chain_queue queue);
 // Bytes of an entry that every round begins with, whatever the last one made of them.
 void vb_chain_restore(struct vb_chain *chain, struct vb_place at, uint32_t len);
+// The same for bytes that the slot before changes: they are restored when this slot has run.
+void vb_chain_restore_after(struct vb_chain *chain, struct vb_place at, uint32_t len);
 // Nothing of this slot is changed for the next round before that entry, of this round, has
 // completed.
 void vb_chain_guard(struct vb_chain *chain, struct vb_chain_queue queue,

@@ -56,6 +56,40 @@ static inline void vb_hash_store_key(uint8_t stored[VB_HASH_KEY_BYTES],
     }
 }
 
+// ---- a universal machine
+// A Turing machine that runs whatever table it is given: rules and tape are data, and the program
+// has the same few entries however long the tape is and however many steps are made. It runs
+// without a CPU until a rule halts it.
+
+// What to do in one state on one symbol; in big-endian order, as work-queue entries are. The table
+// lists the rules of a state by symbol, state after state; it begins with the first rule of the
+// state that the machine starts in.
+struct vb_universal_rule {
+    uint64_t next;    // address of the first rule of the next state
+    uint64_t move;    // added to the head's address: 2, -2 or 0
+    uint8_t cell[2];  // what is written: see vb_universal_cell()
+    uint8_t halts[6]; // a number: 1 halts the machine after this rule
+};
+
+struct vb_universal_opts {
+    uint32_t rules; // of the table, at least
+    uint64_t cells; // of the tape, at least
+    uint64_t head;  // the cell to begin with
+};
+
+// Queue "U"; regions "table" and "tape" (shared). After a step the head's address is that of the
+// READ "cell1" or "cell0", after odd and even numbers of steps, and the address of the state's
+// rules that of "rule1" or "rule0". NULL: error (200 bytes) says why.
+struct vb_image *vb_offload_universal(const struct vb_universal_opts *opts, char *error);
+
+// A cell of the tape with a symbol in it: how far the symbol's rule is from the state's first.
+static inline void vb_universal_cell(uint8_t cell[2], uint32_t symbol)
+{
+    uint32_t bytes = symbol * (uint32_t)sizeof(struct vb_universal_rule);
+    cell[0] = (uint8_t)(bytes >> 8);
+    cell[1] = (uint8_t)bytes;
+}
+
 #ifdef __cplusplus
 }
 #endif

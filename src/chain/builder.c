@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert((int)VB_AT_DATA == (int)VB_FIELD_DATA && (int)VB_AT_IMM == (int)VB_FIELD_IMM &&
+static_assert((int)VB_AT_REMOTE == (int)VB_FIELD_REMOTE && (int)VB_AT_IMM == (int)VB_FIELD_IMM &&
                   (int)VB_AT_INDEX == (int)VB_FIELD_INDEX,
               "fields of the API are the fields of entries");
 
@@ -390,7 +390,15 @@ void vb_chain_restore(struct vb_chain *c, struct vb_place at, uint32_t len)
     if (!a)
         return;
     q->restore = a;
-    a[q->restores - 1] = (struct vb_restore){q->slots, at, len};
+    a[q->restores - 1] = (struct vb_restore){.slot = q->slots, .at = at, .len = len};
+}
+
+void vb_chain_restore_after(struct vb_chain *c, struct vb_place at, uint32_t len)
+{
+    vb_chain_restore(c, at, len);
+    struct vb_build_queue *q = round_queue(c);
+    if (q)
+        q->restore[q->restores - 1].after = true;
 }
 
 void vb_chain_guard(struct vb_chain *c, struct vb_chain_queue queue, struct vb_chain_label until)

@@ -7,7 +7,8 @@
 #include "chain/image.h"
 #include "verbena/chain.h"
 
-#define VB_BUILD_REST UINT32_MAX // as a target: the last entry of the slot
+#define VB_BUILD_REST UINT32_MAX       // as a target: the last entry of the slot
+#define VB_BUILD_NEXT (UINT32_MAX - 1) // the next entry that opens the queue, or its last one
 
 enum vb_item_kind {
     VB_ITEM_OP,
@@ -27,6 +28,8 @@ struct vb_item {
     uint32_t queue, slot;
     uint32_t target, queue_target, n;
     bool fills;      // a NOP that lies in all the blocks it covers: nothing else is there
+    bool sleeps;     // a NOP at first, but for its length
+    uint32_t wakes;  // a CAS: the label of the entry that it makes what it is
     int lap;         // of the target, counted from this entry's own
     uint32_t block;  // once laid out
     uint32_t number; // of its completion, in its queue's
@@ -41,6 +44,7 @@ struct vb_restore {
     uint32_t slot;
     struct vb_place at;
     uint32_t len;
+    bool after; // when its own slot has run
 };
 
 struct vb_build_recv {
@@ -115,6 +119,16 @@ uint32_t vb_build_new_label(struct vb_chain *c);
 // entries are there; vb_rounds_number() fills in the counters when all numbers are known.
 bool vb_rounds_insert(struct vb_chain *c);
 bool vb_rounds_number(struct vb_chain *c);
+
+// ---- branch.c
+// An entry of a slot or queue that opens the queue itself.
+bool vb_build_opens_itself(const struct vb_chain *c, const struct vb_item *item);
+// Finds what VB_BUILD_NEXT stands for.
+void vb_branch_targets(struct vb_chain *c);
+// Fills in the comparisons, when the entries they wake are complete.
+bool vb_branch_compare(struct vb_chain *c);
+// The bytes of an entry that sleeps.
+void vb_branch_hide(const struct vb_item *item, uint8_t *at);
 
 // ---- layout.c
 // Blocks that the entry takes; a NOP may cover more, in which others lie.

@@ -259,15 +259,16 @@ static const struct {
     const char *name;
     uint16_t offset, len; // offset in the control segment, where it has one
 } fields[VB_FIELD_COUNT] = {
-    [VB_FIELD_CTRL] = {"ctrl", 0, 8},    [VB_FIELD_OPMOD] = {"opmod", 0, 1},
-    [VB_FIELD_IDX] = {"idx", 1, 2},      [VB_FIELD_OPCODE] = {"opcode", 3, 1},
-    [VB_FIELD_QPN] = {"qpn", 4, 3},      [VB_FIELD_DS] = {"ds", 7, 1},
-    [VB_FIELD_FLAGS] = {"flags", 11, 1}, [VB_FIELD_IMM] = {"imm", 12, 4},
-    [VB_FIELD_RADDR] = {"raddr", 0, 8},  [VB_FIELD_RKEY] = {"rkey", 8, 4},
-    [VB_FIELD_SWAP] = {"swap", 0, 8},    [VB_FIELD_COMPARE] = {"compare", 8, 8},
-    [VB_FIELD_INDEX] = {"index", 8, 4},  [VB_FIELD_OBJECT] = {"object", 12, 4},
-    [VB_FIELD_LEN] = {"len", 0, 4},      [VB_FIELD_KEY] = {"key", 4, 4},
-    [VB_FIELD_ADDR] = {"addr", 8, 8},    [VB_FIELD_DATA] = {"data", 4, 0},
+    [VB_FIELD_CTRL] = {"ctrl", 0, 8},      [VB_FIELD_OPMOD] = {"opmod", 0, 1},
+    [VB_FIELD_IDX] = {"idx", 1, 2},        [VB_FIELD_OPCODE] = {"opcode", 3, 1},
+    [VB_FIELD_QPN] = {"qpn", 4, 3},        [VB_FIELD_DS] = {"ds", 7, 1},
+    [VB_FIELD_FLAGS] = {"flags", 11, 1},   [VB_FIELD_IMM] = {"imm", 12, 4},
+    [VB_FIELD_RADDR] = {"raddr", 0, 8},    [VB_FIELD_RKEY] = {"rkey", 8, 4},
+    [VB_FIELD_SWAP] = {"swap", 0, 8},      [VB_FIELD_COMPARE] = {"compare", 8, 8},
+    [VB_FIELD_INDEX] = {"index", 8, 4},    [VB_FIELD_OBJECT] = {"object", 12, 4},
+    [VB_FIELD_LEN] = {"len", 0, 4},        [VB_FIELD_KEY] = {"key", 4, 4},
+    [VB_FIELD_ADDR] = {"addr", 8, 8},      [VB_FIELD_DATA] = {"data", 4, 0},
+    [VB_FIELD_REMOTE] = {"remote", 0, 16},
 };
 
 const char *vb_field_name(enum vb_field field)
@@ -291,7 +292,7 @@ int vb_code_field(const struct vb_code *c, enum vb_field field, uint32_t n, uint
     *len = fields[field].len;
     if (field <= VB_FIELD_IMM)
         return fields[field].offset;
-    if (field == VB_FIELD_RADDR || field == VB_FIELD_RKEY)
+    if (field == VB_FIELD_RADDR || field == VB_FIELD_RKEY || field == VB_FIELD_REMOTE)
         return shape & HAS_RADDR ? 16 + fields[field].offset : -EINVAL;
     if (field == VB_FIELD_INDEX || field == VB_FIELD_OBJECT)
         return shape & HAS_WAIT ? 16 + fields[field].offset : -EINVAL;

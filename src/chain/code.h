@@ -63,6 +63,7 @@ enum vb_field {
     VB_FIELD_KEY,    // 4
     VB_FIELD_ADDR,   // 8
     VB_FIELD_DATA,   // inline bytes from the n-th on
+    VB_FIELD_REMOTE, // 16: raddr, rkey and four bytes more
     VB_FIELD_COUNT
 };
 

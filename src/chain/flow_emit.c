@@ -639,9 +639,6 @@ static void emit_loop(struct emit *e, const struct vb_stmt *s)
             emit_halt(e, alive);
             push(e, alive);
             e->alive_at = e->contexts;
-        } else { // a slot has an entry that opens the rest
-            barrier(e, vb_chain_op(e->c, e->q,
-                                   &(struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = SEGS}));
         }
         emit_list(e, s->body);
         flush(e);

@@ -310,7 +310,8 @@ static bool write_item(struct vb_chain *c, struct vb_image *image, const struct 
     if (item->kind != VB_ITEM_OP)
         code.index = vb_build_index(c, item, &grows);
     vb_code_write(q->code + (size_t)item->block * VB_WQEBB_BYTES, &code, true);
-    if (item->op.opcode != VB_WQE_NOP &&
+    vb_branch_hide(item, q->code + (size_t)item->block * VB_WQEBB_BYTES);
+    if (item->op.opcode != VB_WQE_NOP && !item->sleeps &&
         !add_reloc(c, image, VB_RELOC_QPN3,
                    (struct vb_spot){VB_IN_SEND, item->queue - 1,
                                     (uint64_t)item->block * VB_WQEBB_BYTES + 4},
@@ -439,12 +440,13 @@ static bool write_image(struct vb_chain *c, struct vb_image *image)
 
 static bool lay_out(struct vb_chain *c)
 {
+    vb_branch_targets(c);
     if (!vb_rounds_insert(c) || !mark_signaled(c))
         return false;
     for (uint32_t i = 1; i <= c->queues; i++)
         if (!place_items(c, i))
             return false;
-    return vb_rounds_number(c);
+    return vb_branch_compare(c) && vb_rounds_number(c);
 }
 
 struct vb_image *vb_chain_finish(struct vb_chain *c, char *error)

@@ -30,7 +30,7 @@ struct field {
 struct slot {
     struct field *field;
     uint32_t fields;
-    uint32_t words, bytes, base;  // bytes: of the counters; base: bytes, among the queue's counters
+    uint32_t words, base;         // base: bytes, among the queue's counters
     struct vb_item **add, **copy; // entries that bring it up to date
     uint32_t adds, copies;
 };
@@ -73,23 +73,35 @@ static int wide_first(const void *a, const void *b)
     return x->bits < y->bits ? 1 : x->bits > y->bits ? -1 : 0;
 }
 
-// Each field goes into the first word that has room for it.
+// Fields of one word, one behind the other. Returns how many bytes they take.
+static uint32_t pack_word(struct slot *s, uint32_t *wide, uint32_t wides, uint32_t *narrow)
+{
+    uint32_t used = 0, base = s->words * WORD_BYTES;
+
+    for (; *wide < wides && used + 3 <= WORD_BYTES; used += 3)
+        s->field[(*wide)++].offset = base + used;
+    for (; *narrow < s->fields && used + 2 <= WORD_BYTES; used += 2)
+        s->field[(*narrow)++].offset = base + used;
+    s->words++;
+    return used;
+}
+
+// Two wide fields and a narrow one fill a word. The one that is not filled comes first, with its
+// fields at the end: then there are no holes, and one READ takes all, and what is restored.
 static void pack(struct slot *s)
 {
-    uint32_t used[FIELDS_MAX] = {0}; // bytes, by word
+    uint32_t wides = 0, wide = 0, used = WORD_BYTES;
 
     qsort(s->field, s->fields, sizeof *s->field, wide_first);
-    s->words = 0;
-    for (uint32_t i = 0; i < s->fields; i++) {
-        uint32_t bytes = s->field[i].bits / 8, w = 0;
-        while (used[w] + bytes > WORD_BYTES)
-            w++;
-        s->field[i].offset = w * WORD_BYTES + used[w];
-        used[w] += bytes;
-        if (w >= s->words)
-            s->words = w + 1;
-    }
-    s->bytes = s->words ? (s->words - 1) * WORD_BYTES + used[s->words - 1] : 0;
+    while (wides < s->fields && s->field[wides].bits == 24)
+        wides++;
+    uint32_t narrow = wides;
+    while (wide < wides || narrow < s->fields)
+        used = pack_word(s, &wide, wides, &narrow);
+    for (uint32_t i = 0; i < s->fields; i++)
+        s->field[i].offset += s->field[i].offset / WORD_BYTES + 1 < s->words
+                                  ? WORD_BYTES
+                                  : 2 * WORD_BYTES - used - s->words * WORD_BYTES;
 }
 
 static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t slot,
@@ -171,16 +183,21 @@ static bool copy_counters(struct vb_chain *c, uint32_t queue, uint32_t slot, con
     return true;
 }
 
-// Bytes that the slot begins with lie behind its counters, perhaps in the same word: nothing is
-// added there, and no carry leaves a field.
+// Whether the bytes are restored together with the slot's counters.
+static bool comes_with(const struct vb_build_queue *q, const struct vb_restore *r, uint32_t slot)
+{
+    return (r->after ? next_slot(q, r->slot) : r->slot) == slot;
+}
+
+// They lie behind the counters.
 static bool copy_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, uint32_t of,
                           const struct slot *s, struct haul *h, struct vb_item **after)
 {
     const struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t at = s->base + s->bytes;
+    uint32_t at = s->base + s->words * WORD_BYTES;
 
     for (uint32_t i = 0; i < q->restores; i++) {
-        if (q->restore[i].slot != of)
+        if (!comes_with(q, &q->restore[i], of))
             continue;
         if (!haul_bytes(c, queue, slot, h, at, q->restore[i].at, q->restore[i].len, after))
             return false;
@@ -194,7 +211,7 @@ static uint32_t restored_bytes(const struct vb_build_queue *q, uint32_t slot)
     uint32_t bytes = 0;
 
     for (uint32_t i = 0; i < q->restores; i++)
-        bytes += q->restore[i].slot == slot ? q->restore[i].len : 0;
+        bytes += comes_with(q, &q->restore[i], slot) ? q->restore[i].len : 0;
     return bytes;
 }
 
@@ -252,12 +269,20 @@ static bool insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
                             &(struct vb_item){.kind = VB_ITEM_OPEN,
                                               .op = {.opcode = VB_WQE_SEND_EN},
                                               .slot = slot,
-                                              .target = q->ready[next - 1],
                                               .lap = next == 1 ? 1 : 0});
+    if (after && q->ready[slot - 1] == 0)
+        q->ready[slot - 1] = after->op.label.id;
     for (struct vb_item *item = q->first; after && item; item = item->next)
         if (item->slot == slot && item->target == VB_BUILD_REST)
             item->target = after->op.label.id;
     return after != NULL;
+}
+
+// The last entry of each slot opens the next one as far as it is ready.
+static void aim_ends(struct vb_build_queue *q)
+{
+    for (uint32_t s = 1; s <= q->slots; s++)
+        last_of(q, s)->target = q->ready[next_slot(q, s) - 1];
 }
 
 // The entry before the wait that ends the slot.
@@ -310,15 +335,9 @@ static bool slots_are_right(struct vb_chain *c, struct vb_build_queue *q)
         return vb_build_fail(c, "queue '%s': a program that runs in circles needs two slots",
                              q->name);
     for (struct vb_item *item = q->first; item; item = item->next) {
-        const struct vb_item *target = label_item(c, item->target);
-        bool own = item->target == VB_BUILD_REST || (target && target->queue == item->queue);
-        if (item->kind == VB_ITEM_OPEN && own && q->ready[item->slot - 1] == 0)
+        if (vb_build_opens_itself(c, item) && q->ready[item->slot - 1] == 0)
             q->ready[item->slot - 1] = item->op.label.id;
     }
-    for (uint32_t i = 0; i < q->slots; i++)
-        if (q->ready[i] == 0)
-            return vb_build_fail(c, "queue '%s': no entry of slot %u opens the rest of it", q->name,
-                                 i);
     return true;
 }
 
@@ -329,6 +348,7 @@ static bool insert_rounds(struct vb_chain *c, uint32_t queue, struct slot *slots
     for (uint32_t s = 1; s <= count; s++)
         if (!insert_end(c, queue, s))
             return false;
+    aim_ends(&c->queue[queue - 1]);
     for (uint32_t s = 1; s <= count; s++) {
         if (!collect(c, &c->queue[queue - 1], s, &slots[s - 1]))
             return false;
@@ -439,7 +459,7 @@ static bool number_slot(struct vb_chain *c, uint32_t queue, uint32_t slot, const
 static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
 {
     const struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t at = s->base + s->bytes;
+    uint32_t at = s->base + s->words * WORD_BYTES;
 
     for (uint32_t i = 0; i < q->restores; i++) {
         const struct vb_restore *r = &q->restore[i];
@@ -447,7 +467,7 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
         const struct vb_item *item = label_item(c, r->at.label.id);
         struct vb_code code;
         uint32_t len;
-        if (r->slot != slot)
+        if (!comes_with(q, r, slot))
             continue;
         if (!item)
             return vb_build_fail(c, "what is restored is a field of an entry");
@@ -458,6 +478,7 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
                                  vb_build_label_name(c, r->at.label.id), r->len,
                                  vb_field_name((enum vb_field)r->at.field));
         vb_code_write(bytes, &code, true);
+        vb_branch_hide(item, bytes);
         vb_chain_put(c, vb_in((struct vb_chain_region){q->counters}, at),
                      bytes + offset + r->at.offset, r->len);
         at += r->len;

@@ -140,6 +140,7 @@ enum vb_cross_verdict vb_cross_admit(struct vb_pu *pu, struct vb_qpc *qp)
 
 void vb_cross_timer(struct vb_pu *pu, struct vb_cross *cross)
 {
+    VB_RECORD(pu, .kind = VB_STEP_TIMER, .qpn = cross->qp->qpn);
     vb_pu_kick(pu, cross->qp);
 }
 
@@ -216,22 +217,22 @@ void vb_cross_produced(struct vb_pu *pu, struct vb_cqc *cq)
     vb_spin_unlock(&cq->wait_lock);
 }
 
-// One that was woken may not have looked yet, and still names the queue.
+// Not only those in the list: who was woken and has not looked yet knows the queue, too.
 void vb_cross_forget(struct vb_cqc *cq)
 {
-    struct vb_dev *dev = cq->pu->dev;
+    const struct vb_dev *dev = cq->pu->dev;
 
     for (uint32_t i = 0, left = dev->crosses; left > 0; i++) {
-        struct vb_qpc *qp = dev->qps[i];
-        if (!qp || !qp->cross)
+        struct vb_cross *c = dev->qps[i] ? dev->qps[i]->cross : NULL;
+        if (!c)
             continue;
         left--;
-        if (qp->cross->waits_for != cq)
+        if (c->waits_for != cq)
             continue;
-        if (vb_link_queued(&qp->cross->wait))
-            vb_link_remove(&qp->cross->wait);
-        qp->cross->waits_for = NULL;
-        vb_doorbell_ring(&qp->pu->bells, qp->qpn);
+        if (vb_link_queued(&c->wait))
+            vb_link_remove(&c->wait);
+        c->waits_for = NULL;
+        vb_doorbell_ring(&c->qp->pu->bells, c->qp->qpn);
     }
 }
 

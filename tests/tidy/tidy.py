@@ -233,10 +233,10 @@ def check_man(tree):
 
 
 def check_patches(tree):
-    """The simulator's mutants still apply."""
+    """The mutants of the simulator and of chain programs still apply."""
     # Not inside a repository around the tree: git would then skip files of the patch.
     env = dict(os.environ, GIT_CEILING_DIRECTORIES=str(tree.root.resolve().parent))
-    for patch in sorted(tree.root.glob("sim/mutants/*.patch")):
+    for patch in sorted(tree.root.glob("sim/mutants/**/*.patch")):
         apply = subprocess.run(["git", "-c", "safe.directory=*", "apply", "--check",
                                 str(patch.resolve())], cwd=tree.root, env=env,
                                capture_output=True, text=True, check=False)

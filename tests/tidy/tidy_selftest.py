@@ -177,6 +177,7 @@ class TidyTest(unittest.TestCase):
     def test_mutants_apply(self):
         self.passes("sim/mutants/a.patch", PATCH)
         self.fails("sim/mutants/a.patch", PATCH.replace("-# A", "-# B"), "does not apply")
+        self.fails("sim/mutants/chain/a.patch", PATCH.replace("-# A", "-# B"), "does not apply")
 
     def test_command(self):
         """The program itself prints the finding and exits with 1, and with 0 when clean."""
