@@ -90,7 +90,8 @@ int main(int argc, char **argv)
     store.index[0].len = store.index[0].len_again = htobe32(7);
     vb_hash_store_key(store.index[0].key, (const uint8_t *)"key001");
 
-    struct vb_image *image = vb_offload_hash_get(&(struct vb_hash_opts){SLOTS, VALUE_MAX}, error);
+    struct vb_image *image =
+        vb_offload_hash_get(&(struct vb_hash_opts){.slots = SLOTS, .value_max = VALUE_MAX}, error);
     check(image ? 0 : -1, "build the program");
     const struct vb_load_memory memory[] = {
         {"index", (uintptr_t)store.index, vb_mr_key(server.mr)},

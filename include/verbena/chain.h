@@ -64,7 +64,7 @@ struct vb_chain_region vb_chain_region(struct vb_chain *chain, const char *name,
 // ---- places
 
 enum vb_chain_field {
-    VB_AT_CTRL,   // 8 bytes: opmod, idx, opcode, qpn, ds
+    VB_AT_CTRL,   // 8 bytes: opmod, idx, opcode, qpn, ds; flags and imm are behind them
     VB_AT_OPMOD,  // 1
     VB_AT_IDX,    // 2
     VB_AT_OPCODE, // 1
@@ -127,6 +127,7 @@ void vb_chain_put_address(struct vb_chain *chain, struct vb_place at, struct vb_
 enum vb_chain_flags {
     VB_CHAIN_SIGNALED = 1 << 0, // completes; WAITs ask for it by themselves
     VB_CHAIN_FENCE = 1 << 1,    // after all earlier READs and atomics of its queue
+    VB_CHAIN_DORMANT = 1 << 2,  // a NOP at first: it is what it is when its opcode is written
 };
 
 // One entry; what its operation does not have stays zero.
@@ -161,6 +162,8 @@ struct vb_chain_label vb_chain_wait_recv(struct vb_chain *chain, struct vb_chain
 // Opens the queue of an entry up to and including it.
 struct vb_chain_label vb_chain_open(struct vb_chain *chain, struct vb_chain_queue queue,
                                     struct vb_chain_label through);
+// More flags of an entry: an opening entry with a fence comes after what its queue has written.
+void vb_chain_add_flags(struct vb_chain *chain, struct vb_chain_label label, uint32_t flags);
 // Opens the n-th receive for the next round.
 struct vb_chain_label vb_chain_open_recv(struct vb_chain *chain, struct vb_chain_queue queue,
                                          struct vb_chain_queue peer, uint32_t n);
@@ -204,6 +207,14 @@ struct vb_chain_label vb_chain_open_rest(struct vb_chain *chain, struct vb_chain
 void vb_chain_restore(struct vb_chain *chain, struct vb_place at, uint32_t len);
 // The same for bytes that the slot before changes: they are restored when this slot has run.
 void vb_chain_restore_after(struct vb_chain *chain, struct vb_place at, uint32_t len);
+// The same, brought back by another queue that runs in circles, for its newest slot.
+void vb_chain_restore_on(struct vb_chain *chain, struct vb_chain_queue queue, struct vb_place at,
+                         uint32_t len);
+// The index of this WAIT or opening entry does not grow with the rounds: the program writes it.
+void vb_chain_manual(struct vb_chain *chain, struct vb_chain_label label);
+// Where the program counts it, in memory of its own: little-endian, 3 bytes of a WAIT's index and 2
+// of an opening entry's. At first it is as in the entry.
+void vb_chain_count(struct vb_chain *chain, struct vb_place at, struct vb_chain_label label);
 // Nothing of this slot is changed for the next round before that entry, of this round, has
 // completed.
 void vb_chain_guard(struct vb_chain *chain, struct vb_chain_queue queue,
@@ -240,6 +251,11 @@ void vb_flow_load(struct vb_flow *flow, struct vb_var to, struct vb_chain_region
                   struct vb_var at, uint32_t bytes);
 void vb_flow_store(struct vb_flow *flow, struct vb_chain_region region, struct vb_var at,
                    struct vb_var from, uint32_t bytes);
+// The same, `offset` bytes behind where `at` points.
+void vb_flow_load_indexed(struct vb_flow *flow, struct vb_var to, struct vb_chain_region region,
+                          struct vb_var at, struct vb_var offset, uint32_t bytes);
+void vb_flow_store_indexed(struct vb_flow *flow, struct vb_chain_region region, struct vb_var at,
+                           struct vb_var offset, struct vb_var from, uint32_t bytes);
 
 enum vb_compare {
     VB_EQ,

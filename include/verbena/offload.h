@@ -25,7 +25,7 @@ enum {
 // nobody asks for.
 struct vb_hash_bucket {
     uint64_t addr; // of the value, in the region of items
-    uint32_t len;  // of the value, twice
+    uint32_t len;  // of the value, twice; less than 2^24
     uint32_t len_again;
     uint8_t key[VB_HASH_KEY_BYTES]; // see vb_hash_store_key()
     uint8_t reserved[2];
@@ -37,9 +37,21 @@ struct vb_hash_request {
     uint8_t bucket[8]; // its address as the server names it, big-endian
 };
 
+// What a client sends where a key can be in one of two buckets. The key is there once for each.
+struct vb_hash_request2 {
+    struct vb_hash_request first, second;
+};
+
+enum vb_hash_way {
+    VB_HASH_ONE,        // one bucket
+    VB_HASH_SEQUENTIAL, // two, looked at one after the other by one queue
+    VB_HASH_PARALLEL,   // two, the second by a queue of its own, "V": maybe on another unit
+};
+
 struct vb_hash_opts {
     uint32_t slots;     // requests under way: a power of two from 2 on; 0: 8
     uint32_t value_max; // bytes; 0: 4096
+    enum vb_hash_way way;
 };
 
 // Queues "W" (works on the server's memory) and "K" (the client's); regions "index" and "items"
@@ -88,6 +100,75 @@ static inline void vb_universal_cell(uint8_t cell[2], uint32_t symbol)
     uint32_t bytes = symbol * (uint32_t)sizeof(struct vb_universal_rule);
     cell[0] = (uint8_t)(bytes >> 8);
     cell[1] = (uint8_t)bytes;
+}
+
+// ---- list walk
+// A client sends a key and the address of a list's first node; the answer is as that of a hash get.
+// Behind the last node comes an end node, which points at itself, has a key that nobody asks for
+// and, as its value, the answer for a miss: len 0, len_again VB_HASH_MISS (see vb_list_end()).
+
+// A node, in memory that clients cannot write; as in a bucket, all numbers are big-endian.
+struct vb_list_node {
+    uint64_t next; // its address
+    uint64_t addr; // of the value, in the region of items
+    uint32_t len_again;
+    uint8_t len[3];                 // of the value
+    uint8_t key[VB_HASH_KEY_BYTES]; // see vb_hash_store_key()
+    uint8_t reserved[3];
+};
+
+enum {
+    VB_LIST_NODES_MAX = 64,
+    VB_LIST_SCATTER = 15,  // a receive writes so many keys; for longer walks they are copied
+    VB_LIST_KEY_BYTES = 7, // of a key in a request
+    VB_LIST_REQUEST_MAX = 8 + VB_LIST_SCATTER * VB_LIST_KEY_BYTES,
+};
+
+struct vb_list_opts {
+    uint32_t slots;     // requests under way: a power of two from 2 on; 0: 8
+    uint32_t value_max; // bytes; 0: 4096
+    uint32_t nodes;     // that are looked at, at most; 0: 8. What is behind them is a miss
+    bool stops;         // at the node with the key; otherwise the walk goes on behind the answer
+};
+
+// One piece of program for each node. Queues and regions as those of the hash get; nodes are in
+// "index".
+struct vb_image *vb_offload_list_walk(const struct vb_list_opts *opts, char *error);
+// One piece of program for all nodes, as many as there are. One request is under way, and all are
+// answered into the same value_max bytes; of the options only these count. A list that runs in
+// circles is walked until a limit ends it.
+struct vb_image *vb_offload_list_loop(const struct vb_list_opts *opts, char *error);
+
+// A request to walk at most `nodes` (of vb_offload_list_loop(): 0). Returns its length.
+static inline uint32_t vb_list_ask(uint8_t request[VB_LIST_REQUEST_MAX], uint64_t head,
+                                   const uint8_t key[VB_HASH_KEY_BYTES], uint32_t nodes)
+{
+    uint32_t keys = nodes >= 1 && nodes <= VB_LIST_SCATTER ? nodes : 1;
+    uint8_t *at = request;
+
+    for (int i = 7; i >= 0; i--)
+        *at++ = (uint8_t)(head >> 8 * i);
+    for (uint32_t n = 0; n < keys; n++) {
+        for (int i = 0; i < 3; i++) {
+            at[i] = key[3 + i];
+            at[4 + i] = key[i];
+        }
+        at[3] = 0; // it stands where the comparison has the opcode of a NOP
+        at += VB_LIST_KEY_BYTES;
+    }
+    return (uint32_t)(at - request);
+}
+
+// The end node at this address.
+static inline struct vb_list_node vb_list_end(uint64_t address)
+{
+    struct vb_list_node node = {
+        0, 0, VB_HASH_MISS, {0, 0, 0}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0, 0, 0}};
+    uint8_t *at = (uint8_t *)&node.next;
+
+    for (int i = 0; i < 8; i++)
+        at[i] = (uint8_t)(address >> 8 * (7 - i));
+    return node;
 }
 
 #ifdef __cplusplus

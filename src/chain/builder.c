@@ -76,6 +76,7 @@ void vb_chain_abandon(struct vb_chain *c)
     free(c->label);
     free(c->address);
     free(c->count);
+    free(c->manual);
     free(c);
 }
 
@@ -328,6 +329,25 @@ struct vb_chain_label vb_chain_open_recv(struct vb_chain *c, struct vb_chain_que
                                  .n = n});
 }
 
+// The entry of a label, which is made already.
+static struct vb_item *made_item(struct vb_chain *c, struct vb_chain_label label)
+{
+    if (c->error[0])
+        return NULL;
+    if (label.id == 0 || label.id > c->labels || !c->label[label.id - 1].item) {
+        vb_build_fail(c, "entry '%s' was not made yet", vb_build_label_name(c, label.id));
+        return NULL;
+    }
+    return c->label[label.id - 1].item;
+}
+
+void vb_chain_add_flags(struct vb_chain *c, struct vb_chain_label label, uint32_t flags)
+{
+    struct vb_item *item = made_item(c, label);
+    if (item)
+        item->op.flags |= flags;
+}
+
 void vb_chain_recv(struct vb_chain *c, struct vb_chain_queue queue, const struct vb_part *part,
                    uint32_t parts)
 {
@@ -381,11 +401,9 @@ static struct vb_build_queue *round_queue(struct vb_chain *c)
     return NULL;
 }
 
-void vb_chain_restore(struct vb_chain *c, struct vb_place at, uint32_t len)
+static void add_restore(struct vb_chain *c, struct vb_build_queue *q, struct vb_place at,
+                        uint32_t len)
 {
-    struct vb_build_queue *q = round_queue(c);
-    if (!q)
-        return;
     struct vb_restore *a = vb_build_more(c, q->restore, &q->restores, sizeof *a);
     if (!a)
         return;
@@ -399,6 +417,43 @@ void vb_chain_restore_after(struct vb_chain *c, struct vb_place at, uint32_t len
     struct vb_build_queue *q = round_queue(c);
     if (q)
         q->restore[q->restores - 1].after = true;
+}
+
+void vb_chain_restore(struct vb_chain *c, struct vb_place at, uint32_t len)
+{
+    struct vb_build_queue *q = round_queue(c);
+    if (q)
+        add_restore(c, q, at, len);
+}
+
+void vb_chain_restore_on(struct vb_chain *c, struct vb_chain_queue queue, struct vb_place at,
+                         uint32_t len)
+{
+    if (!queue_is_known(c, queue))
+        return;
+    if (c->queue[queue.id - 1].slots == 0)
+        vb_build_fail(c, "queue '%s' does not run in circles", c->queue[queue.id - 1].name);
+    else
+        add_restore(c, &c->queue[queue.id - 1], at, len);
+}
+
+void vb_chain_manual(struct vb_chain *c, struct vb_chain_label label)
+{
+    struct vb_item *item = made_item(c, label);
+    if (item)
+        item->manual = true;
+}
+
+void vb_chain_count(struct vb_chain *c, struct vb_place at, struct vb_chain_label label)
+{
+    struct vb_item *item = made_item(c, label);
+    if (!item || !own_range(c, at, 3))
+        return;
+    struct vb_build_manual *a = vb_build_more(c, c->manual, &c->manuals, sizeof *a);
+    if (!a)
+        return;
+    c->manual = a;
+    a[c->manuals - 1] = (struct vb_build_manual){at, label.id};
 }
 
 void vb_chain_guard(struct vb_chain *c, struct vb_chain_queue queue, struct vb_chain_label until)

@@ -27,6 +27,7 @@ struct vb_item {
     uint8_t *data; // a copy of op.data
     uint32_t queue, slot;
     uint32_t target, queue_target, n;
+    bool manual;     // its index is the program's own business
     bool fills;      // a NOP that lies in all the blocks it covers: nothing else is there
     bool sleeps;     // a NOP at first, but for its length
     uint32_t wakes;  // a CAS: the label of the entry that it makes what it is
@@ -83,6 +84,12 @@ struct vb_build_address {
     struct vb_place at, of;
 };
 
+// Where a program counts the index of an entry by itself.
+struct vb_build_manual {
+    struct vb_place at;
+    uint32_t label;
+};
+
 // A counter of a program that runs in circles.
 struct vb_build_count {
     uint32_t region;
@@ -102,7 +109,8 @@ struct vb_chain {
     struct vb_build_label *label;
     struct vb_build_address *address;
     struct vb_build_count *count;
-    uint32_t queues, regions, labels, addresses, counts;
+    struct vb_build_manual *manual;
+    uint32_t queues, regions, labels, addresses, counts, manuals;
 };
 
 // Keeps the first mistake. Returns false.
@@ -137,5 +145,7 @@ uint32_t vb_build_blocks(const struct vb_item *item);
 uint32_t vb_build_index(const struct vb_chain *c, const struct vb_item *item, uint32_t *grows);
 // The entry as a value, without what is relocated.
 void vb_build_code(const struct vb_chain *c, const struct vb_item *item, struct vb_code *code);
+// The same as bytes, as it is at first.
+void vb_build_write(const struct vb_item *item, const struct vb_code *code, uint8_t *at);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hash get: one bucket, 48-bit keys, hits and misses answered.
+// Hash get: one bucket, 48-bit keys, hits and misses answered. For two buckets see hash_two.c.
 //
 // The bucket's key goes into the control segment of a NOP on the client's queue, the client's key
 // into the comparison of a CAS on it. Equal, the CAS makes the NOP longer: it then covers the reply
@@ -15,7 +15,7 @@
 //              RECV_EN, and the next slot's counters
 #include "verbena/offload.h"
 
-#include "chain/builder.h"
+#include "chain/offload_kit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +23,9 @@
 static_assert(sizeof(struct vb_hash_bucket) == 24, "a bucket has no holes");
 
 enum {
-    SLOTS_DEFAULT = 8,
+    SEGS = VB_OFFLOAD_SEGS,
+    SKIP_SEGS = 3 * SEGS, // the NOP itself, the miss and the NOP behind it
     SLOTS_MAX = 256,
-    VALUE_DEFAULT = 4096,
-    SEGS = 4,            // of a block
-    SKIP_SEGS = 3 * SEGS // the NOP itself, the miss and the NOP behind it
 };
 
 struct parts {
@@ -36,41 +34,29 @@ struct parts {
     uint32_t slots, value_max;
 };
 
-// The eight bytes of a control segment as the number that a CAS compares: little-endian.
-static uint64_t control_word(uint8_t opcode, uint8_t ds)
-{
-    return (uint64_t)opcode << 24 | (uint64_t)ds << 56;
-}
-
 // The entries of one slot that others write to.
 struct slot {
     uint32_t n;
     struct vb_chain_label pick, hit, done, read, cas;
 };
 
-static struct vb_chain_label name(struct vb_chain *c, const char *what, uint32_t n)
-{
-    char text[VB_IMAGE_NAME];
-    snprintf(text, sizeof text, "%s%u", what, n);
-    return vb_chain_label(c, text);
-}
-
 static void add_replies(struct vb_chain *c, const struct parts *p, struct slot *s)
 {
     struct vb_place to = vb_in(p->client, (uint64_t)s->n * p->value_max);
 
-    s->pick = vb_chain_op(
-        c, p->k,
-        &(struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = SEGS, .label = name(c, "pick", s->n)});
+    s->pick = vb_chain_op(c, p->k,
+                          &(struct vb_chain_op){.opcode = VB_WQE_NOP,
+                                                .ds = SEGS,
+                                                .label = vb_offload_name(c, "pick", s->n)});
     vb_chain_op(c, p->k,
                 &(struct vb_chain_op){.opcode = VB_WQE_WRITE_IMM,
-                                      .label = name(c, "miss", s->n),
+                                      .label = vb_offload_name(c, "miss", s->n),
                                       .remote = to,
                                       .imm = VB_HASH_MISS});
     vb_chain_op(c, p->k, &(struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = 2 * SEGS});
     s->hit = vb_chain_op(c, p->k,
                          &(struct vb_chain_op){.opcode = VB_WQE_WRITE_IMM,
-                                               .label = name(c, "hit", s->n),
+                                               .label = vb_offload_name(c, "hit", s->n),
                                                .remote = to,
                                                .parts = 1,
                                                .part = {{vb_in(p->items, 0), 0}}});
@@ -79,26 +65,29 @@ static void add_replies(struct vb_chain *c, const struct parts *p, struct slot *
         &(struct vb_chain_op){.opcode = VB_WQE_NOP, .label = s->done, .flags = VB_CHAIN_SIGNALED});
 }
 
-// Bucket and key meet in the control segment of `pick`.
+// Bucket and key meet in the control segment of `pick`. The first byte of the length stays zero: a
+// client that points at other bytes of the index cannot make it the mark of inline data, which
+// would show it the entry itself.
 static void add_lookup(struct vb_chain *c, const struct parts *p, struct slot *s)
 {
     s->read = vb_chain_op(c, p->w,
                           &(struct vb_chain_op){.opcode = VB_WQE_READ,
-                                                .label = name(c, "bucket", s->n),
+                                                .label = vb_offload_name(c, "bucket", s->n),
                                                 .remote = vb_in(p->index, 0),
-                                                .parts = 5,
+                                                .parts = 6,
                                                 .part = {{vb_at(s->hit, VB_AT_ADDR), 8},
-                                                         {vb_at(s->hit, VB_AT_LEN), 4},
+                                                         {vb_in(p->scratch, 0), 1},
+                                                         {vb_at_n(s->hit, VB_AT_LEN, 0, 1), 3},
                                                          {vb_at(s->hit, VB_AT_IMM), 4},
                                                          {vb_at(s->pick, VB_AT_CTRL), 3},
                                                          {vb_at_n(s->pick, VB_AT_CTRL, 0, 4), 3}}});
     s->cas = vb_chain_op(c, p->w,
                          &(struct vb_chain_op){.opcode = VB_WQE_ATOMIC_CS,
-                                               .label = name(c, "compare", s->n),
+                                               .label = vb_offload_name(c, "compare", s->n),
                                                .flags = VB_CHAIN_FENCE,
                                                .remote = vb_at(s->pick, VB_AT_CTRL),
-                                               .compare = control_word(VB_WQE_NOP, SEGS),
-                                               .swap_add = control_word(VB_WQE_NOP, SKIP_SEGS),
+                                               .compare = vb_offload_word(VB_WQE_NOP, SEGS),
+                                               .swap_add = vb_offload_word(VB_WQE_NOP, SKIP_SEGS),
                                                .parts = 1,
                                                .part = {{vb_in(p->scratch, 0), 8}}});
 }
@@ -131,9 +120,11 @@ static void add_slot(struct vb_chain *c, const struct parts *p, struct slot *all
 
 struct vb_image *vb_offload_hash_get(const struct vb_hash_opts *opts, char *error)
 {
+    if (opts->way != VB_HASH_ONE)
+        return vb_hash_two(opts, error);
     struct vb_chain *c = vb_chain_begin("hash_get");
-    struct parts p = {.slots = opts->slots ? opts->slots : SLOTS_DEFAULT,
-                      .value_max = opts->value_max ? opts->value_max : VALUE_DEFAULT};
+    struct parts p = {.slots = opts->slots ? opts->slots : VB_OFFLOAD_SLOTS,
+                      .value_max = opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE};
 
     if (!c) {
         snprintf(error, VB_IMAGE_TEXT, "no memory for the program");
@@ -153,7 +144,7 @@ struct vb_image *vb_offload_hash_get(const struct vb_hash_opts *opts, char *erro
     p.scratch = vb_chain_region(c, "scratch", VB_CHAIN_OWN, 8, true);
     struct slot *slots = calloc(p.slots, sizeof *slots);
     for (uint32_t n = 0; slots && n < p.slots; n++)
-        slots[n] = (struct slot){.n = n, .done = name(c, "done", n)};
+        slots[n] = (struct slot){.n = n, .done = vb_offload_name(c, "done", n)};
     for (uint32_t n = 0; slots && n < p.slots; n++)
         add_slot(c, &p, slots, n);
     free(slots);

@@ -59,6 +59,14 @@ void vb_build_code(const struct vb_chain *c, const struct vb_item *item, struct 
     (void)c;
 }
 
+void vb_build_write(const struct vb_item *item, const struct vb_code *code, uint8_t *at)
+{
+    vb_code_write(at, code, true);
+    if (item->op.flags & VB_CHAIN_DORMANT)
+        at[offsetof(struct vb_wqe_ctrl, opcode)] = VB_WQE_NOP;
+    vb_branch_hide(item, at);
+}
+
 uint32_t vb_build_blocks(const struct vb_item *item)
 {
     struct vb_code code;
@@ -203,6 +211,8 @@ static bool spot_of(struct vb_chain *c, const struct vb_place *place, uint64_t l
         return vb_build_fail(c, "entry '%s' has no field '%s'",
                              vb_build_label_name(c, place->label.id),
                              vb_field_name((enum vb_field)place->field));
+    if (place->field == VB_AT_CTRL)
+        room = sizeof(struct vb_wqe_ctrl);
     if (place->offset + len > room)
         return vb_build_fail(c, "entry '%s': %llu bytes at %llu of field '%s', which has %u",
                              vb_build_label_name(c, place->label.id), (unsigned long long)len,
@@ -309,8 +319,7 @@ static bool write_item(struct vb_chain *c, struct vb_image *image, const struct 
     vb_build_code(c, item, &code);
     if (item->kind != VB_ITEM_OP)
         code.index = vb_build_index(c, item, &grows);
-    vb_code_write(q->code + (size_t)item->block * VB_WQEBB_BYTES, &code, true);
-    vb_branch_hide(item, q->code + (size_t)item->block * VB_WQEBB_BYTES);
+    vb_build_write(item, &code, q->code + (size_t)item->block * VB_WQEBB_BYTES);
     if (item->op.opcode != VB_WQE_NOP && !item->sleeps &&
         !add_reloc(c, image, VB_RELOC_QPN3,
                    (struct vb_spot){VB_IN_SEND, item->queue - 1,

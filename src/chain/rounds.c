@@ -15,8 +15,7 @@
 #include <string.h>
 
 enum {
-    WORD_BITS = 64,
-    FIELDS_MAX = 4096, // of a slot
+    WORDS_MAX = 64, // of the counters of a slot
     WORD_BYTES = 8,
 };
 
@@ -42,7 +41,7 @@ static uint32_t bits_of(const struct vb_item *item)
 
 static bool counts(const struct vb_item *item)
 {
-    return item->kind != VB_ITEM_OP;
+    return item->kind != VB_ITEM_OP && !item->manual;
 }
 
 static struct vb_item *label_item(const struct vb_chain *c, uint32_t label)
@@ -109,9 +108,6 @@ static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t
 {
     for (struct vb_item *item = q->first; item; item = item->next)
         s->fields += item->slot == slot && counts(item);
-    if (s->fields > FIELDS_MAX)
-        return vb_build_fail(c, "queue '%s': more than %d entries of a slot wait or open", q->name,
-                             FIELDS_MAX);
     s->field = calloc(s->fields + 1, sizeof *s->field);
     if (!s->field)
         return vb_build_fail(c, "no memory for the program");
@@ -120,6 +116,9 @@ static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t
         if (item->slot == slot && counts(item))
             s->field[n++] = (struct field){.item = item, .bits = bits_of(item)};
     pack(s);
+    if (s->words > WORDS_MAX)
+        return vb_build_fail(c, "queue '%s': a slot has more than %d words of counters", q->name,
+                             WORDS_MAX);
     return true;
 }
 
@@ -149,9 +148,16 @@ static bool flush_haul(struct vb_chain *c, uint32_t queue, uint32_t slot, struct
 static bool haul_bytes(struct vb_chain *c, uint32_t queue, uint32_t slot, struct haul *h,
                        uint32_t from, struct vb_place to, uint32_t len, struct vb_item **after)
 {
-    if (h->op.parts == VB_MAX_SGE || (h->op.parts > 0 && from != h->next))
+    uint32_t gap = h->op.parts > 0 ? from - h->next : 0;
+
+    // Bytes between that nobody wants are cheaper than another READ.
+    if (gap && gap <= WORD_BYTES && h->op.parts + 2 <= VB_MAX_SGE) {
+        struct vb_place nowhere = vb_in((struct vb_chain_region){c->queue[queue - 1].scratch}, 0);
+        h->op.part[h->op.parts++] = (struct vb_part){nowhere, gap};
+    } else if (gap || h->op.parts == VB_MAX_SGE) {
         if (!flush_haul(c, queue, slot, h, after))
             return false;
+    }
     if (h->op.parts == 0)
         h->from = from;
     h->op.part[h->op.parts++] = (struct vb_part){to, len};
@@ -432,7 +438,7 @@ static uint32_t count_target(const struct vb_chain *c, const struct vb_item *ite
 // run for the first time, so their counters start one round earlier.
 static bool number_slot(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
 {
-    uint64_t add[WORD_BITS] = {0}, end[WORD_BITS] = {0};
+    uint64_t add[WORDS_MAX] = {0}, end[WORDS_MAX] = {0};
 
     for (uint32_t i = 0; i < s->fields; i++) {
         const struct field *f = &s->field[i];
@@ -477,8 +483,7 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
             return vb_build_fail(c, "entry '%s': %u bytes of '%s' cannot be restored",
                                  vb_build_label_name(c, r->at.label.id), r->len,
                                  vb_field_name((enum vb_field)r->at.field));
-        vb_code_write(bytes, &code, true);
-        vb_branch_hide(item, bytes);
+        vb_build_write(item, &code, bytes);
         vb_chain_put(c, vb_in((struct vb_chain_region){q->counters}, at),
                      bytes + offset + r->at.offset, r->len);
         at += r->len;
@@ -486,8 +491,27 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
     return c->error[0] == 0;
 }
 
+// What the program counts by itself.
+static bool number_manual(struct vb_chain *c)
+{
+    for (uint32_t i = 0; i < c->manuals; i++) {
+        const struct vb_build_manual *m = &c->manual[i];
+        const struct vb_item *item = label_item(c, m->label);
+        uint32_t grows;
+        if (!item || item->kind == VB_ITEM_OP)
+            return vb_build_fail(c, "entry '%s' has no index to count",
+                                 vb_build_label_name(c, m->label));
+        if (!set_count(c, m->at.region.id, (uint32_t)m->at.offset, item,
+                       vb_build_index(c, item, &grows), count_target(c, item)))
+            return false;
+    }
+    return true;
+}
+
 bool vb_rounds_number(struct vb_chain *c)
 {
+    if (!number_manual(c))
+        return false;
     for (uint32_t i = 1; i <= c->queues; i++) {
         uint32_t count = c->queue[i - 1].slots, bytes = 0;
         for (uint32_t s = 1; s <= count; s++) {

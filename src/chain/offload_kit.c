@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the offloads share.
+#include "chain/offload_kit.h"
+
+static bool is_pow2(uint32_t n)
+{
+    return n && (n & (n - 1)) == 0;
+}
+
+struct vb_chain *vb_offload_begin(struct vb_offload *o, const char *name, uint32_t slots,
+                                  uint32_t value_max, uint32_t recv_sge, char *error)
+{
+    if (!is_pow2(slots) || slots > VB_OFFLOAD_SLOTS_MAX) {
+        snprintf(error, VB_IMAGE_TEXT, "%s: %u slots, but they are a power of two up to %d", name,
+                 slots, VB_OFFLOAD_SLOTS_MAX);
+        return NULL;
+    }
+    struct vb_chain *c = vb_chain_begin(name);
+    if (!c) {
+        snprintf(error, VB_IMAGE_TEXT, "no memory for the program");
+        return NULL;
+    }
+    o->slots = slots;
+    o->value_max = value_max;
+    o->w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){0});
+    o->k =
+        vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .recv_sge = recv_sge});
+    o->index = vb_chain_region(c, "index", VB_CHAIN_SHARED, sizeof(struct vb_list_node), false);
+    o->items = vb_chain_region(c, "items", VB_CHAIN_SHARED, 1, false);
+    o->client = vb_chain_region(c, "client", VB_CHAIN_PEER, (uint64_t)slots * value_max, true);
+    o->scratch = vb_chain_region(c, "scratch", VB_CHAIN_OWN, 8, true);
+    return c;
+}
+
+struct vb_chain_label vb_offload_compare(struct vb_chain *c, const struct vb_offload *o,
+                                         struct vb_chain_queue queue, struct vb_chain_label victim,
+                                         uint32_t ds, uint64_t swap, struct vb_chain_label label)
+{
+    return vb_chain_op(c, queue,
+                       &(struct vb_chain_op){.opcode = VB_WQE_ATOMIC_CS,
+                                             .label = label,
+                                             .flags = VB_CHAIN_FENCE,
+                                             .remote = vb_at(victim, VB_AT_CTRL),
+                                             .compare = vb_offload_word(VB_WQE_NOP, ds),
+                                             .swap_add = swap,
+                                             .parts = 1,
+                                             .part = {{vb_in(o->scratch, 0), 8}}});
+}
+
+struct vb_chain_op vb_offload_hit(const struct vb_offload *o, uint32_t slot)
+{
+    return (struct vb_chain_op){.opcode = VB_WQE_WRITE_IMM,
+                                .remote = vb_in(o->client, (uint64_t)slot * o->value_max),
+                                .parts = 1,
+                                .part = {{vb_in(o->items, 0), 0}}};
+}
