@@ -10,6 +10,7 @@
 #   idle                                        CPU time of 10 s without anything to do
 #   qps4096 qps16384                            4,096 queue pairs busy; 16,384 open and one busy
 #   incast                                      8 senders and one receiver, simulated and for real
+#   get                                         values by keys: chain, FaRM's way, RPC and one READ
 #   units                                       one unit and two; needs valgrind, as qps4096 does
 set -eu
 
@@ -21,7 +22,7 @@ if [ $# -gt 2 ]; then
     rows=$*
 else
     rows=${BENCH_ROWS:-read64 write64 send64 write64K shm-read64 shm-write64 shm-write64K targets idle \
-        qps4096 qps16384 incast units}
+        qps4096 qps16384 incast get units}
 fi
 verbena=${VERBENA:-$here/../build/verbena}
 programs=${BENCH_PROGRAMS:-$here/../build/bench}
@@ -43,7 +44,7 @@ fi
 for row in $rows; do
     case $row in
     read64 | write64 | send64 | write64K | shm-read64 | shm-write64 | shm-write64K | targets | idle) ;;
-    qps4096 | qps16384 | incast | units) ;;
+    qps4096 | qps16384 | incast | get | units) ;;
     *)
         echo "run.sh: there is no row '$row'; the head of this file lists them" >&2
         exit 2
@@ -181,6 +182,15 @@ run_scale()
     fi
 }
 
+# All ways in turn within each output, which has a line for each.
+run_get()
+{
+    for size in 64 4K 64K; do
+        perf "get$size" get --via all --size "$size"
+        perf "shm-get$size" get --port shm --via all --size "$size"
+    done
+}
+
 run_targets()
 {
     for target in spin sleep compute; do
@@ -197,6 +207,9 @@ while [ "$round" -le "$rounds" ]; do
     run_scale
     if wants targets; then
         run_targets
+    fi
+    if wants get; then
+        run_get
     fi
     round=$((round + 1))
 done

@@ -10,11 +10,21 @@ from pathlib import Path
 TARGETS = ("spin", "sleep", "compute")
 
 
-def rounds(folder, name):
+def texts(folder, name):
     """The outputs of one command, in the order of the rounds."""
     paths = [p for p in folder.glob(f"{name}-*.json") if p.stem[len(name) + 1:].isdigit()]
     paths.sort(key=lambda p: int(p.stem[len(name) + 1:]))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return [path.read_text(encoding="utf-8") for path in paths]
+
+
+def rounds(folder, name):
+    return [json.loads(text) for text in texts(folder, name)]
+
+
+def ways(folder, name):
+    """Of each round the rows of a get by the way it went."""
+    return [{row["via"]: row for row in map(json.loads, text.splitlines())}
+            for text in texts(folder, name)]
 
 
 def line(figure, values, unit, least=None, most=None):
@@ -95,6 +105,25 @@ def other_lines(folder):
                        most=10)
 
 
+def get_lines(folder):
+    """Gets: the chain against one READ, and what else one would do against the chain."""
+    for prefix, port, most, least in (("", "udp", 1.15, 1.6), ("shm-", "shm", 2.5, None)):
+        for size in ("64", "4K", "64K"):
+            got = ways(folder, f"{prefix}get{size}")
+            if not got:
+                continue
+            name = f"{port}: get {size}"
+            for via, text in (("read", "one READ"), ("chain", "chain")):
+                yield line(f"{name}, {text}, p50", [g[via]["p50_ns"] / 1e3 for g in got], "us")
+            yield line(f"{name}, chain / one READ", [g["chain"]["read_ratio"] for g in got], "",
+                       most=most)
+            for via, limit in (("farm", least), ("rpc", None), ("rpc-blocking", None)):
+                yield line(f"{name}, {via} / chain",
+                           [g[via]["p50_ns"] / g["chain"]["p50_ns"] for g in got], "", least=limit)
+            yield line(f"{name}, chain, depth {got[0]['chain']['depth']}",
+                       rates([g["chain"] for g in got]), "M/s")
+
+
 def cost_lines(folder):
     """Instructions of the core, counted by callgrind."""
     if cost := rounds(folder, "cost-qps4096"):
@@ -138,7 +167,7 @@ def main():
         return 2
     folder = Path(sys.argv[1])
     lines = [*udp_lines(folder), *shm_lines(folder), *other_lines(folder),
-             *scale_lines(folder)]
+             *scale_lines(folder), *get_lines(folder)]
     if not lines:
         print(f"table.py: there are no rounds in {folder}", file=sys.stderr)
         return 1

@@ -21,16 +21,19 @@ enum {
     DEPTH = 128,
     LONG_DEPTH = 16, // of long messages: they fill the path with fewer
     LONG_SIZE = 16 << 10,
+    GET_DEPTH = 8,
     LOSS_MAX_PPM = 500000,
     MTU_MAX = 4096,
 };
 
-#define OPERATIONS "read, write, write_imm, send, cas, fadd, idle, raw"
+#define OPERATIONS "read, write, write_imm, send, cas, fadd, get, idle, raw"
 
 struct fields {
     const char *port;
     const char *service;
     const char *target;
+    const char *via;
+    const char *collision;
     struct vb_sizes sizes;
     uint32_t depth;
     uint32_t qps, active;
@@ -61,7 +64,7 @@ static const struct vb_option options[] = {
      "of an operation; K, M; a list gives a row each [64; atomics 8]", FIELD(sizes), 1,
      VB_PERF_SIZE_MAX},
     {"depth", NULL, VB_OPTION_NUMBER, NULL, "N",
-     "in flight per queue pair, for the rate [128; 16 from 16K on]", FIELD(depth), 1,
+     "in flight per queue pair, for the rate [128; 16 from 16K on; get 8]", FIELD(depth), 1,
      VB_PERF_DEPTH_MAX},
     {"qps", NULL, VB_OPTION_NUMBER, "1", "N", "queue pairs, for the rate", FIELD(qps), 1,
      VB_PERF_QPS_MAX},
@@ -77,6 +80,10 @@ static const struct vb_option options[] = {
      FIELD(reads), 1, 16},
     {"target", NULL, VB_OPTION_TEXT, "poll", "WHAT",
      "the target's program meanwhile: poll, spin, sleep or compute", FIELD(target), 0, 0},
+    {"via", NULL, VB_OPTION_TEXT, NULL, "WAY",
+     "of get: chain, farm, rpc, rpc-blocking, read or all [all]", FIELD(via), 0, 0},
+    {"collision", NULL, VB_OPTION_TEXT, NULL, "HOW",
+     "of get: keys in their second bucket; a chain looks seq or par", FIELD(collision), 0, 0},
     {"faults", NULL, VB_OPTION_TEXT, NULL, "RULES",
      "faults on purpose at our NIC, as in 'drop=1%,dir=tx;dup=0.1%'", FIELD(faults), 0, 0},
     {"drop", NULL, VB_OPTION_LOSS, "0", "LOSS", "short for --faults drop=LOSS", FIELD(drop_ppm), 0,
@@ -115,6 +122,9 @@ static void print_help(void)
         "  write_imm  RDMA WRITE that completes a receive of the other side, too\n"
         "  send       SEND into receives that the other side posts\n"
         "  cas, fadd  compare and swap, fetch and add: 8 bytes of the other side\n"
+        "  get        a value of a hash table by its key: --via chain, looked up by a program on\n"
+        "             the other NIC; farm, READ of 6 buckets and READ of the value; rpc, by the\n"
+        "             other program, which polls, or sleeps (rpc-blocking); read, the value alone\n"
         "  idle       CPU time of two connected NICs that have nothing to do\n"
         "  raw        the yardstick alone: UDP echo, and packets one way in segmented batches;\n"
         "             for shm a cache line, and a copy of 64K messages through a ring\n"
@@ -128,6 +138,7 @@ static void print_help(void)
          "  verbena perf send --qps 8 --drop 1%\n"
          "  verbena perf read --qps 16384 --active 1\n"
          "  verbena perf fadd --target sleep\n"
+         "  verbena perf get --via all --size 64,4K,64K --json\n"
          "  verbena perf --listen                     on one machine, and on another\n"
          "  verbena perf write 192.0.2.7 --size 64K");
 }
@@ -151,10 +162,15 @@ static struct vb_perf_plan make_plan(const struct fields *f, enum vb_perf_op op,
         .mtu = mtu,
         .reads = f->reads,
     };
-    plan.depth = f->depth ? f->depth : plan.size < LONG_SIZE ? DEPTH : LONG_DEPTH;
+    plan.depth = f->depth                ? f->depth
+                 : op == VB_PERF_GET     ? GET_DEPTH
+                 : plan.size < LONG_SIZE ? DEPTH
+                                         : LONG_DEPTH;
     plan.raw_size = plan.size < mtu || (op == VB_PERF_RAW && port == VB_PERF_UDP) ? plan.size : mtu;
     (void)vb_perf_service_find(f->service, &plan.service);
     (void)vb_perf_target_find(f->target, &plan.target);
+    (void)vb_perf_via_find(f->via != NULL ? f->via : "all", &plan.via);
+    (void)vb_perf_collision_find(f->collision != NULL ? f->collision : "none", &plan.collision);
     while (plan.seed == 0 && getrandom(&plan.seed, sizeof plan.seed, 0) != sizeof plan.seed)
         plan.seed = 1;
     plan.seed >>= 12; // exact in JSON readers that know only doubles
@@ -174,6 +190,22 @@ static int check_names(const struct fields *f)
     if (!vb_perf_target_find(f->target, &target))
         return vb_usage_error(command, "--target: '%s' is not one of poll, spin, sleep and compute",
                               f->target);
+    return 0;
+}
+
+static int check_get(const struct fields *f, enum vb_perf_op op)
+{
+    enum vb_perf_via via;
+    enum vb_perf_collision collision;
+    if (op != VB_PERF_GET && (f->via != NULL || f->collision != NULL))
+        return vb_usage_error(command, "--via and --collision are for get");
+    if (f->via != NULL && !vb_perf_via_find(f->via, &via))
+        return vb_usage_error(
+            command, "--via: '%s' is not one of chain, farm, rpc, rpc-blocking, read and all",
+            f->via);
+    if (f->collision != NULL && !vb_perf_collision_find(f->collision, &collision))
+        return vb_usage_error(command, "--collision: '%s' is not one of none, seq and par",
+                              f->collision);
     return 0;
 }
 
@@ -238,7 +270,9 @@ static int check(struct fields *f, const struct vb_options *parsed, enum vb_perf
     f->size_is_given = f->sizes.count > 0;
     if (!f->size_is_given)
         f->sizes = (struct vb_sizes){1, {usual_size(*op)}};
-    error = check_plans(f, *op);
+    error = check_get(f, *op);
+    if (!error)
+        error = check_plans(f, *op);
     if (error)
         return error;
     struct vb_perf_addresses unused;

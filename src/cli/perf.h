@@ -18,6 +18,8 @@ enum {
     VB_PERF_VERIFY_EVERY = 1000, // operations of a queue pair
     VB_PERF_WHY = 256,           // room for a sentence about a failure
     VB_PERF_SLICES = 10,         // of a latency measurement, per kind
+    VB_PERF_GET_MAX = 65536,     // bytes of a value
+    VB_PERF_GET_DEPTH_MAX = 128,
 };
 
 enum vb_perf_op {
@@ -27,6 +29,7 @@ enum vb_perf_op {
     VB_PERF_SEND,
     VB_PERF_CAS,
     VB_PERF_FADD,
+    VB_PERF_GET,  // a value by its key, out of a hash table at the server
     VB_PERF_IDLE, // nothing: the CPU time of two connected NICs at rest
     VB_PERF_RAW,
     VB_PERF_OPS
@@ -48,6 +51,25 @@ enum vb_perf_target {
     VB_PERF_TARGETS
 };
 
+// How a value is got.
+enum vb_perf_via {
+    VB_PERF_VIA_CHAIN,        // a chain program on the server's NIC looks it up
+    VB_PERF_VIA_FARM,         // READ of a neighbourhood of buckets, then READ of the value
+    VB_PERF_VIA_RPC,          // the server's program does, and polls meanwhile
+    VB_PERF_VIA_RPC_BLOCKING, // or sleeps until a request comes
+    VB_PERF_VIA_READ,         // no look-up at all: one READ of the value
+    VB_PERF_WAYS,
+    VB_PERF_VIA_ALL = VB_PERF_WAYS // in turn
+};
+
+// Where keys are whose first bucket holds another one, and how a chain looks at both.
+enum vb_perf_collision {
+    VB_PERF_NO_COLLISION,
+    VB_PERF_SEQUENTIAL,
+    VB_PERF_PARALLEL,
+    VB_PERF_COLLISIONS
+};
+
 // Whose latency; measured in turn.
 enum vb_perf_kind {
     VB_PERF_NIC,
@@ -62,6 +84,8 @@ struct vb_perf_plan {
     enum vb_service service; // RC, UC or UD
     enum vb_perf_port port;
     enum vb_perf_target target;
+    enum vb_perf_via via; // of a get, as the collision
+    enum vb_perf_collision collision;
     uint32_t size;
     uint32_t depth; // work requests in flight per queue pair
     uint32_t qps;
@@ -98,6 +122,14 @@ struct vb_perf_copied {
     uint64_t ns;
 };
 
+// One way of a get.
+struct vb_perf_way {
+    struct vb_perf_latency latency;
+    uint64_t rate_ops, rate_ns;
+    uint64_t verified;
+    uint64_t latency_rnr, rate_rnr; // requests and replies that found no receive, in each phase
+};
+
 struct vb_perf_row {
     struct vb_perf_plan plan;
     // Of the operation (but `raw`), of the raw echo, and of the raw echo with a connected client.
@@ -108,7 +140,8 @@ struct vb_perf_row {
     uint64_t verified;  // operations whose bytes were compared
     struct vb_perf_copied copied;
     uint64_t idle_ns;
-    uint64_t cpu_ns[2]; // the client's and the server's, meanwhile
+    uint64_t cpu_ns[2];                   // the client's and the server's, meanwhile
+    struct vb_perf_way way[VB_PERF_WAYS]; // of a get: those that the plan names
 };
 
 // Writes a sentence to `why` (VB_PERF_WHY bytes) and returns -1.

@@ -3,6 +3,7 @@
 #include "cli/perf_client.h"
 
 #include "cli/perf_end.h"
+#include "cli/perf_get_client.h"
 #include "cli/perf_latency.h"
 #include "cli/perf_line.h"
 #include "cli/perf_plan.h"
@@ -26,6 +27,12 @@ enum {
     PATIENT_TIMEOUT = 18
 };
 
+// What is measured in turn: the kinds, and behind them the ways of a get.
+enum {
+    TURNS = VB_PERF_KINDS + VB_PERF_WAYS,
+    RATE_SLICES = 5, // of each way
+};
+
 struct client {
     struct vb_perf_session *session;
     const struct vb_perf_plan *plan;
@@ -35,6 +42,7 @@ struct client {
     struct vb_raw raw, connected;
     struct vb_line line;
     struct vb_perf_run run;
+    struct vb_get_run get;
 };
 
 static int set_mode(struct client *c, enum vb_perf_mode mode)
@@ -42,6 +50,17 @@ static int set_mode(struct client *c, enum vb_perf_mode mode)
     struct vb_control_msg msg;
     vb_control_begin(&msg, VB_CONTROL_MODE);
     vb_control_put(&msg, mode);
+    return vb_perf_ask(c->session, &msg, VB_CONTROL_OK);
+}
+
+static int set_turn(struct client *c, unsigned turn)
+{
+    struct vb_control_msg msg;
+    if (turn < VB_PERF_KINDS)
+        return set_mode(c, turn == VB_PERF_NIC ? VB_PERF_MODE_NIC : VB_PERF_MODE_ECHO);
+    vb_control_begin(&msg, VB_CONTROL_MODE);
+    vb_control_put(&msg, VB_PERF_MODE_NIC);
+    vb_control_put(&msg, turn - VB_PERF_KINDS);
     return vb_perf_ask(c->session, &msg, VB_CONTROL_OK);
 }
 
@@ -88,12 +107,15 @@ static int open_end(struct client *c, struct vb_control_msg *msg)
         // Without losses only a busy machine can be late: be patient with it.
         .timeout = s->lossy ? 0 : PATIENT_TIMEOUT,
     };
+    bool gets = c->plan->op == VB_PERF_GET;
+    if (gets)
+        vb_get_end_opts(c->plan, &opts);
     if (vb_perf_end_open(&c->end, s->nic, &opts, s->why) < 0 ||
         vb_perf_end_meet(&c->end, msg, s->why) < 0)
         return -1;
     vb_control_begin(msg, VB_CONTROL_CONNECT);
     vb_perf_end_describe(&c->end, msg);
-    if (vb_perf_ask(s, msg, VB_CONTROL_OK) < 0 || connect_all(c, msg) < 0)
+    if (vb_perf_ask(s, msg, VB_CONTROL_OK) < 0 || (!gets && connect_all(c, msg) < 0))
         return -1;
     if (vb_perf_run_init(&c->run, &c->end, c->plan) < 0)
         return vb_perf_fail(s->why, "no memory");
@@ -101,7 +123,7 @@ static int open_end(struct client *c, struct vb_control_msg *msg)
     c->run.yield = s->yield;
     c->run.why = s->why;
     c->run.progress = c->progress;
-    return 0;
+    return gets ? vb_get_run_open(&c->get, s, &c->run) : 0;
 }
 
 static int open_raw(struct client *c, struct vb_raw *raw, uint16_t peer_port)
@@ -137,6 +159,7 @@ static int open_both(struct client *c)
 
 static void close_both(struct client *c)
 {
+    vb_get_run_close(&c->get);
     if (c->plan->op != VB_PERF_RAW)
         vb_perf_end_close(&c->end);
     vb_perf_run_fini(&c->run);
@@ -171,64 +194,88 @@ static int ping(struct client *c, enum vb_perf_kind kind, const struct vb_perf_b
                        control, hist, why);
 }
 
-static bool is_measured(const struct client *c, unsigned kind)
+static bool is_measured(const struct client *c, unsigned turn)
 {
-    if (kind == VB_PERF_NIC)
-        return c->plan->op != VB_PERF_RAW;
-    return kind == VB_PERF_ECHO || c->plan->port == VB_PERF_UDP;
+    if (turn >= VB_PERF_KINDS)
+        return vb_perf_goes(c->plan, turn - VB_PERF_KINDS);
+    if (turn == VB_PERF_NIC)
+        return c->plan->op != VB_PERF_RAW && c->plan->op != VB_PERF_GET;
+    return turn == VB_PERF_ECHO || c->plan->port == VB_PERF_UDP;
 }
 
-static int run_kind(struct client *c, enum vb_perf_kind kind, const struct vb_perf_budget *budget,
+static unsigned count_ways(const struct client *c)
+{
+    unsigned ways = 0;
+    for (unsigned way = 0; way < VB_PERF_WAYS; way++)
+        ways += vb_perf_goes(c->plan, way);
+    return ways;
+}
+
+static int run_turn(struct client *c, unsigned turn, const struct vb_perf_budget *budget,
                     struct vb_hist *hist)
 {
-    if (kind == VB_PERF_NIC)
+    if (turn >= VB_PERF_KINDS)
+        return vb_get_run_latency(&c->get, (enum vb_perf_via)(turn - VB_PERF_KINDS), budget, hist);
+    if (turn == VB_PERF_NIC)
         return vb_perf_run_latency(&c->run, budget, hist);
-    return ping(c, kind, budget, hist);
+    return ping(c, (enum vb_perf_kind)turn, budget, hist);
 }
 
-// One slice of one kind.
-static int run_slice(struct client *c, enum vb_perf_kind kind, struct vb_hist *hist)
+// One slice of one turn. Of a get the first way stands for the NIC.
+static int run_slice(struct client *c, unsigned turn, struct vb_hist *hist)
 {
-    double part = c->length->iters ? 1.0 : 1.0 / VB_PERF_KINDS;
-    if (set_mode(c, kind == VB_PERF_NIC ? VB_PERF_MODE_NIC : VB_PERF_MODE_ECHO) < 0)
+    unsigned ways = count_ways(c), turns = VB_PERF_KINDS + (ways ? ways - 1 : 0);
+    double part = c->length->iters ? 1.0 : 1.0 / turns;
+    if (set_turn(c, turn) < 0)
         return -1;
     vb_hist_init(hist);
     struct vb_perf_budget budget = budget_of(c->length, part / VB_PERF_SLICES);
-    return run_kind(c, kind, &budget, hist);
+    return run_turn(c, turn, &budget, hist);
 }
 
-static int run_slices(struct client *c, struct vb_hist *slice, struct vb_perf_slices *slices)
+static uint64_t count_rnr(const struct client *c)
+{
+    return c->plan->op == VB_PERF_GET ? vb_get_run_rnr(&c->get) : 0;
+}
+
+static int run_slices(struct client *c, struct vb_hist *slice, struct vb_perf_slices *slices,
+                      struct vb_perf_row *row)
 {
     for (unsigned i = 0; i < VB_PERF_SLICES; i++) {
-        for (unsigned kind = 0; kind < VB_PERF_KINDS; kind++) {
-            if (!is_measured(c, kind))
+        for (unsigned turn = 0; turn < TURNS; turn++) {
+            uint64_t rnr = count_rnr(c);
+            if (!is_measured(c, turn))
                 continue;
-            if (run_slice(c, kind, slice) < 0)
+            if (run_slice(c, turn, slice) < 0)
                 return -1;
-            vb_perf_slices_add(&slices[kind], slice);
+            vb_perf_slices_add(&slices[turn], slice);
+            if (turn >= VB_PERF_KINDS)
+                row->way[turn - VB_PERF_KINDS].latency_rnr += count_rnr(c) - rnr;
         }
         vb_progress_show(c->progress, vb_clock_ns(), (i + 1.0) / VB_PERF_SLICES);
     }
     return 0;
 }
 
-// The kinds in turn, so that noise from elsewhere hits all.
+// In turn, so that noise from elsewhere hits all.
 static int measure_latency(struct client *c, struct vb_perf_row *row)
 {
     struct vb_hist *slice = malloc(sizeof *slice);
-    struct vb_perf_slices *slices = calloc(VB_PERF_KINDS, sizeof *slices);
+    struct vb_perf_slices *slices = calloc(TURNS, sizeof *slices);
     int error = -1;
     if (slice == NULL || slices == NULL) {
         vb_perf_fail(c->session->why, "no memory");
     } else {
-        for (unsigned kind = 0; kind < VB_PERF_KINDS; kind++)
-            vb_perf_slices_init(&slices[kind]);
+        for (unsigned turn = 0; turn < TURNS; turn++)
+            vb_perf_slices_init(&slices[turn]);
         vb_progress_phase(c->progress, "latency", 0, LATENCY_PART);
-        error = run_slices(c, slice, slices);
+        error = run_slices(c, slice, slices, row);
     }
-    for (unsigned kind = 0; kind < VB_PERF_KINDS && !error; kind++) {
-        if (is_measured(c, kind))
-            vb_perf_slices_summarise(&slices[kind], &row->latency[kind]);
+    for (unsigned turn = 0; turn < TURNS && !error; turn++) {
+        if (is_measured(c, turn))
+            vb_perf_slices_summarise(&slices[turn], turn < VB_PERF_KINDS
+                                                        ? &row->latency[turn]
+                                                        : &row->way[turn - VB_PERF_KINDS].latency);
     }
     free(slice);
     free(slices);
@@ -243,12 +290,12 @@ static int warm_up(struct client *c)
         return vb_perf_fail(c->session->why, "no memory");
     vb_hist_init(unused);
     int error = 0;
-    for (unsigned kind = VB_PERF_NIC; kind <= VB_PERF_ECHO && !error; kind++) {
-        if (!is_measured(c, kind))
+    for (unsigned turn = 0; turn < TURNS && !error; turn++) {
+        if (turn == VB_PERF_ECHO_CONNECTED || !is_measured(c, turn))
             continue;
-        error = set_mode(c, kind == VB_PERF_NIC ? VB_PERF_MODE_NIC : VB_PERF_MODE_ECHO);
+        error = set_turn(c, turn);
         struct vb_perf_budget budget = {.end_ns = vb_clock_ns() + WARM_UP_NS, .ops = 1000};
-        error = error ? error : run_kind(c, kind, &budget, unused);
+        error = error ? error : run_turn(c, turn, &budget, unused);
     }
     free(unused);
     return error;
@@ -273,6 +320,39 @@ static int measure_rate(struct client *c, struct vb_perf_row *row)
     uint64_t sent = row->rate_ops, arrived = after.arrived - before.arrived;
     row->rate_ops = arrived < sent ? arrived : sent;
     row->rate_lost = sent - row->rate_ops;
+    return 0;
+}
+
+static int run_rate_slice(struct client *c, unsigned way, double part, struct vb_perf_way *out)
+{
+    uint64_t ops, ns, rnr = count_rnr(c);
+    if (set_turn(c, VB_PERF_KINDS + way) < 0)
+        return -1;
+    struct vb_perf_budget budget =
+        budget_of(c->length, c->length->iters ? 1.0 / RATE_SLICES : part);
+    if (vb_get_run_rate(&c->get, (enum vb_perf_via)way, &budget, &ops, &ns) < 0)
+        return -1;
+    out->rate_ops += ops;
+    out->rate_ns += ns;
+    out->rate_rnr += count_rnr(c) - rnr;
+    return 0;
+}
+
+// One way after the other, and all of them several times.
+static int measure_gets(struct client *c, struct vb_perf_row *row)
+{
+    double part = 1.0 / (count_ways(c) * RATE_SLICES), done = 0;
+    for (unsigned i = 0; i < RATE_SLICES; i++) {
+        for (unsigned way = 0; way < VB_PERF_WAYS; way++) {
+            if (!vb_perf_goes(c->plan, way))
+                continue;
+            vb_progress_phase(c->progress, "rate", LATENCY_PART + (1 - LATENCY_PART) * done,
+                              LATENCY_PART + (1 - LATENCY_PART) * (done + part));
+            if (run_rate_slice(c, way, part, &row->way[way]) < 0)
+                return -1;
+            done += part;
+        }
+    }
     return 0;
 }
 
@@ -342,6 +422,29 @@ static int measure_idle(struct client *c, struct vb_perf_row *row)
 
 // ---- the whole
 
+// What the CPU's program of the server made of its requests; the values were looked at here.
+static int verify_gets(struct client *c, struct vb_perf_row *row)
+{
+    struct vb_perf_counts counts;
+    if (get_counts(c, &counts) < 0)
+        return -1;
+    for (unsigned way = 0; way < VB_PERF_WAYS; way++) {
+        const struct vb_get_lane *lane = &c->get.lane[way];
+        row->way[way].verified = lane->verified;
+        row->verified += lane->verified;
+        if (lane->verified != lane->done / VB_PERF_VERIFY_EVERY)
+            counts.wrong++;
+    }
+    uint64_t asked = c->get.lane[VB_PERF_VIA_RPC].done + c->get.lane[VB_PERF_VIA_RPC_BLOCKING].done;
+    if (counts.wrong || counts.arrived != asked)
+        return vb_perf_fail(c->session->why,
+                            "verification failed: of %llu requests the server answered %llu, %llu "
+                            "were wrong",
+                            (unsigned long long)asked, (unsigned long long)counts.arrived,
+                            (unsigned long long)counts.wrong);
+    return 0;
+}
+
 // Every operation that had to be verified was, and held the right bytes. What was lost is not
 // there to be verified.
 static int verify(struct client *c, struct vb_perf_row *row)
@@ -377,6 +480,8 @@ static int measure(struct client *c, struct vb_perf_row *row)
         error = measure_idle(c, row);
     else if (measure_latency(c, row) < 0)
         error = -1;
+    else if (c->plan->op == VB_PERF_GET)
+        return measure_gets(c, row) < 0 ? -1 : verify_gets(c, row);
     else
         error = c->plan->op == VB_PERF_RAW ? measure_raw_rate(c, row) : measure_both_rates(c, row);
     return error ? error : verify(c, row);

@@ -48,9 +48,12 @@ static int open_queues(struct vb_perf_end *end, char *why)
     const struct vb_perf_end_opts *o = &end->opts;
     struct vb_prng prng = {.state = o->seed};
     uint32_t active = o->active ? o->active : o->qps;
-    int error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = active * o->send_depth},
-                             &end->send_cq);
-    if (error == 0)
+    struct vb_cq_opts cq = {.entries = o->cq_entries ? o->cq_entries : active * o->send_depth,
+                            .channel = o->channel};
+    int error = vb_cq_create(end->nic, &cq, &end->send_cq);
+    if (error == 0 && o->cq_entries)
+        end->recv_cq = end->send_cq;
+    else if (error == 0)
         error = vb_cq_create(end->nic, &(struct vb_cq_opts){.entries = active * o->recv_depth},
                              &end->recv_cq);
     struct vb_qp_opts qp = {
@@ -61,6 +64,7 @@ static int open_queues(struct vb_perf_end *end, char *why)
         .recv_depth = o->recv_depth,
         .send_sge = o->sges,
         .recv_sge = o->sges,
+        .inline_bytes = o->inline_bytes,
     };
     for (uint32_t i = 0; i < o->qps && error == 0; i++) {
         error = vb_qp_create(end->pd, &qp, &end->qp[i]);
@@ -98,7 +102,7 @@ void vb_perf_end_close(struct vb_perf_end *end)
     }
     if (end->send_cq != NULL)
         vb_cq_destroy(end->send_cq);
-    if (end->recv_cq != NULL)
+    if (end->recv_cq != NULL && end->recv_cq != end->send_cq)
         vb_cq_destroy(end->recv_cq);
     if (end->mr != NULL)
         vb_mr_dereg(end->mr);
@@ -142,27 +146,35 @@ void vb_perf_end_name(const struct vb_perf_end *end, uint32_t first, struct vb_c
     }
 }
 
-int vb_perf_end_connect(struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg,
-                        char *why)
+int vb_perf_end_join(const struct vb_perf_end *end, struct vb_qp *qp, uint32_t psn, uint32_t rights,
+                     struct vb_control_msg *msg, uint32_t *peer_qpn, char *why)
 {
     struct vb_qp_peer peer = {
+        .our_psn = psn,
         .mtu = end->opts.mtu,
-        .rights = remote_rights,
+        .rights = rights,
         .reads = (uint8_t)end->opts.reads,
         .timeout = end->opts.timeout,
         .qkey = VB_PERF_QKEY,
     };
     memcpy(peer.gid, end->peer_gid, sizeof peer.gid);
+    peer.qpn = *peer_qpn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
+    peer.psn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
+    if (msg->bad)
+        return vb_perf_fail(why, "the other side names too few queue pairs");
+    int error = vb_qp_connect(qp, &peer);
+    if (error)
+        return vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error));
+    return 0;
+}
+
+int vb_perf_end_connect(struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg,
+                        char *why)
+{
     for (uint32_t i = first; i < last_name(end, first); i++) {
-        peer.qpn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
-        peer.psn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
-        peer.our_psn = end->psn[i];
-        end->peer_qpn[i] = peer.qpn;
-        if (msg->bad)
-            return vb_perf_fail(why, "the other side names too few queue pairs");
-        int error = vb_qp_connect(end->qp[i], &peer);
-        if (error)
-            return vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error));
+        if (vb_perf_end_join(end, end->qp[i], end->psn[i], remote_rights, msg, &end->peer_qpn[i],
+                             why) < 0)
+            return -1;
     }
     return 0;
 }

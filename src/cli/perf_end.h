@@ -26,6 +26,9 @@ struct vb_perf_end_opts {
     uint32_t reads;
     uint64_t seed;   // of sequence numbers
     uint8_t timeout; // of acknowledgements, as the verbs count it; 0: the default
+    uint32_t inline_bytes;
+    uint32_t cq_entries;        // of one completion queue for both sides; 0: there are two
+    struct vb_channel *channel; // that it tells of completions, or NULL
 };
 
 struct vb_perf_end {
@@ -34,7 +37,7 @@ struct vb_perf_end {
     uint8_t *mem; // zeroed, registered with all rights
     struct vb_pd *pd;
     struct vb_mr *mr;
-    struct vb_cq *send_cq, *recv_cq;
+    struct vb_cq *send_cq, *recv_cq; // may be the same
     struct vb_qp **qp;
     uint32_t *psn; // first of ours
     // The peer's.
@@ -54,6 +57,10 @@ void vb_perf_end_describe(const struct vb_perf_end *end, struct vb_control_msg *
 int vb_perf_end_meet(struct vb_perf_end *end, struct vb_control_msg *msg, char *why);
 // Appends the names of queue pairs from `first` on, VB_PERF_NAMES of them or as many as there are.
 void vb_perf_end_name(const struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg);
+// Connects a queue pair, whose first packet has this number, to the one that the peer's message
+// names next, and gives the peer these rights. *peer_qpn is its number.
+int vb_perf_end_join(const struct vb_perf_end *end, struct vb_qp *qp, uint32_t psn, uint32_t rights,
+                     struct vb_control_msg *msg, uint32_t *peer_qpn, char *why);
 // Connects the same ones to those that the peer's message names.
 int vb_perf_end_connect(struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg,
                         char *why);

@@ -13,16 +13,21 @@ enum {
     SERVICES = VB_SERVICE_UD + 1, // those that perf knows
 };
 
-static const char *const op_names[] = {"read", "write", "write_imm", "send",
-                                       "cas",  "fadd",  "idle",      "raw"};
+static const char *const op_names[] = {"read", "write", "write_imm", "send", "cas",
+                                       "fadd", "get",   "idle",      "raw"};
 static const char *const port_names[] = {"udp", "shm"};
 static const char *const service_names[] = {"rc", "uc", "ud"};
 static const char *const target_names[] = {"poll", "spin", "sleep", "compute"};
+
+static const char *const via_names[] = {"chain", "farm", "rpc", "rpc-blocking", "read", "all"};
+static const char *const collision_names[] = {"none", "seq", "par"};
 
 static_assert(sizeof op_names / sizeof *op_names == VB_PERF_OPS, "one name each");
 static_assert(sizeof port_names / sizeof *port_names == VB_PERF_PORTS, "one name each");
 static_assert(sizeof service_names / sizeof *service_names == SERVICES, "one name each");
 static_assert(sizeof target_names / sizeof *target_names == VB_PERF_TARGETS, "one name each");
+static_assert(sizeof via_names / sizeof *via_names == VB_PERF_VIA_ALL + 1, "one name each");
+static_assert(sizeof collision_names / sizeof *collision_names == VB_PERF_COLLISIONS, "likewise");
 
 const char *vb_perf_op_name(enum vb_perf_op op)
 {
@@ -42,6 +47,16 @@ const char *vb_perf_service_name(enum vb_service service)
 const char *vb_perf_target_name(enum vb_perf_target target)
 {
     return target < VB_PERF_TARGETS ? target_names[target] : "unknown";
+}
+
+const char *vb_perf_via_name(enum vb_perf_via via)
+{
+    return via <= VB_PERF_VIA_ALL ? via_names[via] : "unknown";
+}
+
+const char *vb_perf_collision_name(enum vb_perf_collision collision)
+{
+    return collision < VB_PERF_COLLISIONS ? collision_names[collision] : "unknown";
 }
 
 // The index of a name, `count` if there is none.
@@ -71,6 +86,18 @@ bool vb_perf_target_find(const char *name, enum vb_perf_target *target)
     return *target < VB_PERF_TARGETS;
 }
 
+bool vb_perf_via_find(const char *name, enum vb_perf_via *via)
+{
+    *via = (enum vb_perf_via)find(via_names, VB_PERF_VIA_ALL + 1, name);
+    return *via <= VB_PERF_VIA_ALL;
+}
+
+bool vb_perf_collision_find(const char *name, enum vb_perf_collision *collision)
+{
+    *collision = (enum vb_perf_collision)find(collision_names, VB_PERF_COLLISIONS, name);
+    return *collision < VB_PERF_COLLISIONS;
+}
+
 static const char *service_flaw(const struct vb_perf_plan *p)
 {
     bool sends = p->op == VB_PERF_SEND;
@@ -94,6 +121,21 @@ static const char *target_flaw(const struct vb_perf_plan *p)
     if (p->target != VB_PERF_POLLS && !one_sided)
         return "--target is for read, write, cas and fadd; others need a target that polls";
     return NULL;
+}
+
+static const char *get_flaw(const struct vb_perf_plan *p)
+{
+    if (p->via > VB_PERF_VIA_ALL)
+        return "--via must be chain, farm, rpc, rpc-blocking, read or all";
+    if (p->collision >= VB_PERF_COLLISIONS)
+        return "--collision must be none, seq or par";
+    if (p->op != VB_PERF_GET)
+        return NULL;
+    if (p->size > VB_PERF_GET_MAX)
+        return "--size must be at most 64K for get";
+    if (p->depth > VB_PERF_GET_DEPTH_MAX)
+        return "--depth must be at most 128 for get";
+    return p->qps > 1 ? "--qps must be 1 for get" : NULL;
 }
 
 static const char *memory_flaw(const struct vb_perf_plan *p)
@@ -137,14 +179,16 @@ const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
     const char *flaw = service_flaw(p);
     if (flaw == NULL)
         flaw = target_flaw(p);
+    if (flaw == NULL)
+        flaw = get_flaw(p);
     return flaw != NULL ? flaw : memory_flaw(p);
 }
 
 void vb_perf_plan_put(struct vb_control_msg *msg, const struct vb_perf_plan *plan)
 {
-    uint64_t fields[] = {plan->op,   plan->service, plan->port,     plan->target,
-                         plan->size, plan->depth,   plan->qps,      plan->active,
-                         plan->mtu,  plan->reads,   plan->raw_size, plan->seed};
+    uint64_t fields[] = {plan->op,        plan->service, plan->port,     plan->target, plan->via,
+                         plan->collision, plan->size,    plan->depth,    plan->qps,    plan->active,
+                         plan->mtu,       plan->reads,   plan->raw_size, plan->seed};
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         vb_control_put(msg, fields[i]);
 }
@@ -163,6 +207,8 @@ void vb_perf_plan_get(struct vb_control_msg *msg, struct vb_perf_plan *plan)
     plan->service = (enum vb_service)get_number(msg);
     plan->port = (enum vb_perf_port)get_number(msg);
     plan->target = (enum vb_perf_target)get_number(msg);
+    plan->via = (enum vb_perf_via)get_number(msg);
+    plan->collision = (enum vb_perf_collision)get_number(msg);
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         *fields[i] = get_number(msg);
     plan->seed = vb_control_get(msg);

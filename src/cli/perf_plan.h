@@ -10,10 +10,14 @@ const char *vb_perf_op_name(enum vb_perf_op op);
 const char *vb_perf_port_name(enum vb_perf_port port);
 const char *vb_perf_service_name(enum vb_service service);
 const char *vb_perf_target_name(enum vb_perf_target target);
+const char *vb_perf_via_name(enum vb_perf_via via);
+const char *vb_perf_collision_name(enum vb_perf_collision collision);
 // False: there is no such name.
 bool vb_perf_op_find(const char *name, enum vb_perf_op *op);
 bool vb_perf_service_find(const char *name, enum vb_service *service);
 bool vb_perf_target_find(const char *name, enum vb_perf_target *target);
+bool vb_perf_via_find(const char *name, enum vb_perf_via *via);
+bool vb_perf_collision_find(const char *name, enum vb_perf_collision *collision);
 
 static inline bool vb_perf_is_atomic(const struct vb_perf_plan *plan)
 {
@@ -30,6 +34,12 @@ static inline bool vb_perf_is_read(const struct vb_perf_plan *plan)
 static inline bool vb_perf_is_received(const struct vb_perf_plan *plan)
 {
     return plan->op == VB_PERF_SEND || plan->op == VB_PERF_WRITE_IMM;
+}
+
+// Whether a get goes this way, too.
+static inline bool vb_perf_goes(const struct vb_perf_plan *plan, unsigned via)
+{
+    return plan->op == VB_PERF_GET && (plan->via == VB_PERF_VIA_ALL || plan->via == via);
 }
 
 // Whether messages may be lost: a completion then says only that one was sent.

@@ -2,6 +2,7 @@
 // Rows for people, rows for programs.
 #include "cli/perf_report.h"
 
+#include "cli/perf_get_report.h"
 #include "cli/perf_plan.h"
 #include "verbena_config.h"
 
@@ -111,7 +112,7 @@ static void print_idle(FILE *out, const struct vb_perf_row *row)
     fflush(out);
 }
 
-void vb_perf_report_row(FILE *out, const struct vb_perf_row *row)
+static void print_row(FILE *out, const struct vb_perf_row *row)
 {
     const struct vb_perf_plan *p = &row->plan;
     const struct vb_perf_latency *l = latency_of(row);
@@ -133,8 +134,22 @@ void vb_perf_report_row(FILE *out, const struct vb_perf_row *row)
         fprintf(out, "  target %ss", vb_perf_target_name(p->target));
     if (p->active != p->qps)
         fprintf(out, "  %u active", p->active);
+    if (p->op == VB_PERF_GET)
+        vb_get_report_text(out, row);
     fputc('\n', out);
     fflush(out);
+}
+
+// Of a get one for each way.
+void vb_perf_report_row(FILE *out, const struct vb_perf_row *row)
+{
+    if (row->plan.op != VB_PERF_GET)
+        print_row(out, row);
+    for (unsigned via = 0; via < VB_PERF_WAYS; via++) {
+        struct vb_perf_row one = vb_get_row(row, (enum vb_perf_via)via);
+        if (vb_perf_goes(&row->plan, via))
+            print_row(out, &one);
+    }
 }
 
 static void print_spread(FILE *out, const char *what, const struct vb_perf_latency *l)
@@ -167,9 +182,22 @@ static void print_remarks(FILE *out, const struct vb_perf_row *r)
                 p->op == VB_PERF_RAW ? "packets" : "messages");
 }
 
-void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t count)
+static void print_foot(FILE *out, const struct vb_perf_row *r)
 {
     char size[16];
+    fprintf(out, "  %s %s", vb_perf_op_name(r->plan.op), size_text(r->plan.size, size));
+    if (r->plan.op == VB_PERF_GET)
+        fprintf(out, " via %s", vb_perf_via_name(r->plan.via));
+    fputc(':', out);
+    if (r->plan.op != VB_PERF_RAW)
+        print_spread(out, " slices", &r->latency[VB_PERF_NIC]);
+    print_spread(out, r->plan.op == VB_PERF_RAW ? " slices" : ", raw", &r->latency[VB_PERF_ECHO]);
+    print_remarks(out, r);
+    fputc('\n', out);
+}
+
+void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t count)
+{
     if (count == 0 || rows[0].plan.op == VB_PERF_IDLE)
         return;
     bool shm = rows[0].plan.port == VB_PERF_SHM;
@@ -180,14 +208,13 @@ void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t cou
         shm ? "the\nround trip of a cache line between the two cores, both spinning"
             : "a UDP echo");
     for (uint32_t i = 0; i < count; i++) {
-        const struct vb_perf_row *r = &rows[i];
-        fprintf(out, "  %s %s:", vb_perf_op_name(r->plan.op), size_text(r->plan.size, size));
-        if (r->plan.op != VB_PERF_RAW)
-            print_spread(out, " slices", &r->latency[VB_PERF_NIC]);
-        print_spread(out, r->plan.op == VB_PERF_RAW ? " slices" : ", raw",
-                     &r->latency[VB_PERF_ECHO]);
-        print_remarks(out, r);
-        fputc('\n', out);
+        if (rows[i].plan.op != VB_PERF_GET)
+            print_foot(out, &rows[i]);
+        for (unsigned via = 0; via < VB_PERF_WAYS; via++) {
+            struct vb_perf_row one = vb_get_row(&rows[i], (enum vb_perf_via)via);
+            if (vb_perf_goes(&rows[i].plan, via))
+                print_foot(out, &one);
+        }
     }
 }
 
@@ -227,12 +254,15 @@ static void json_rate(FILE *out, const struct vb_perf_row *row)
                 vb_perf_copy_bytes_per_s(row) * 8 / 1e9, VB_PERF_COPY_BYTES);
 }
 
-void vb_perf_report_json(FILE *out, const struct vb_perf_row *row, const struct vb_perf_machine *m)
+static void json_row(FILE *out, const struct vb_perf_row *row, const struct vb_perf_machine *m)
 {
+    bool gets = row->plan.op == VB_PERF_GET;
     const struct vb_perf_plan *p = &row->plan;
     fprintf(out, "{\"op\":\"%s\",\"port\":\"%s\",\"service\":\"%s\",\"target\":\"%s\",",
             vb_perf_op_name(p->op), vb_perf_port_name(p->port), vb_perf_service_name(p->service),
-            vb_perf_target_name(p->target));
+            gets ? vb_get_target_name(row) : vb_perf_target_name(p->target));
+    if (gets)
+        vb_get_report_json(out, row);
     fprintf(out, "\"size\":%u,\"depth\":%u,\"qps\":%u,\"active\":%u,\"mtu\":%u,", p->size, p->depth,
             p->qps, p->active, p->mtu);
     if (p->op == VB_PERF_IDLE) {
@@ -247,4 +277,15 @@ void vb_perf_report_json(FILE *out, const struct vb_perf_row *row, const struct 
     fprintf(out, "\"cpu\":\"%s\",\"kernel\":\"%s\",\"version\":\"%s\"}\n", m->cpu, m->kernel,
             VERBENA_VERSION);
     fflush(out);
+}
+
+void vb_perf_report_json(FILE *out, const struct vb_perf_row *row, const struct vb_perf_machine *m)
+{
+    if (row->plan.op != VB_PERF_GET)
+        json_row(out, row, m);
+    for (unsigned via = 0; via < VB_PERF_WAYS; via++) {
+        struct vb_perf_row one = vb_get_row(row, (enum vb_perf_via)via);
+        if (vb_perf_goes(&row->plan, via))
+            json_row(out, &one, m);
+    }
 }

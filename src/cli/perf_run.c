@@ -32,6 +32,7 @@ int vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
         [VB_PERF_SEND] = VB_WR_SEND,
         [VB_PERF_CAS] = VB_WR_CAS,
         [VB_PERF_FADD] = VB_WR_FADD,
+        [VB_PERF_GET] = VB_WR_READ,
         [VB_PERF_IDLE] = VB_WR_READ,
     };
     memset(run, 0, sizeof *run);
@@ -233,8 +234,7 @@ static int look_at_control(struct vb_perf_run *run)
     return 0;
 }
 
-// Polls until one completion has come.
-static int await_one(struct vb_perf_run *run, struct vb_wc *wc)
+int vb_perf_run_await(struct vb_perf_run *run, struct vb_wc *wc)
 {
     uint64_t give_up = 0;
     for (uint32_t idle = 1; vb_poll_cq(run->end->send_cq, wc, 1) == 0; idle++) {
@@ -266,7 +266,7 @@ int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *bu
         fill(run, 0, 0, true);
         if (verify || verified)
             begin = vb_clock_recent_ns(&recent); // making patterns is not the NIC's time
-        if (post(run, 0, 1) < 0 || await_one(run, &wc) < 0)
+        if (post(run, 0, 1) < 0 || vb_perf_run_await(run, &wc) < 0)
             return -1;
         uint64_t end = vb_clock_recent_ns(&recent);
         vb_hist_record(hist, end - begin);
@@ -338,16 +338,13 @@ static uint64_t total_done(const struct vb_perf_run *run)
     return total;
 }
 
-// What the rate loop looks at once in a while.
-struct watch {
-    uint64_t begin_ns, now_ns;
-    uint64_t moved_ns;   // when a completion was last seen
-    uint64_t control_ns; // when the control channel was last looked at
-    uint64_t ops;
-};
+void vb_perf_watch_begin(struct vb_perf_watch *w)
+{
+    w->begin_ns = w->now_ns = w->moved_ns = w->control_ns = vb_clock_ns();
+}
 
-static int look(struct vb_perf_run *run, struct watch *w, const struct vb_perf_budget *budget,
-                bool moved)
+int vb_perf_watch_look(struct vb_perf_watch *w, struct vb_perf_run *run,
+                       const struct vb_perf_budget *budget, bool moved)
 {
     w->now_ns = vb_clock_ns();
     if (moved)
@@ -368,9 +365,10 @@ int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budge
                      uint64_t *ns)
 {
     struct vb_wc wc[VB_PERF_BATCH];
-    struct watch w = {.ops = total_done(run)};
+    struct vb_perf_watch w;
+    uint64_t before = total_done(run);
     bool ending = false, moved = false;
-    w.begin_ns = w.now_ns = w.moved_ns = w.control_ns = vb_clock_ns();
+    vb_perf_watch_begin(&w);
     run->ops_left = budget->ops;
     make_all_ready(run);
     for (uint64_t turn = 1;; turn++) {
@@ -391,12 +389,12 @@ int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budge
         if (n == 0 && run->yield)
             sched_yield();
         if (turn % LOOK_EVERY == 0) {
-            if (look(run, &w, budget, moved) < 0)
+            if (vb_perf_watch_look(&w, run, budget, moved) < 0)
                 return -1;
             moved = false;
         }
     }
     *ns = vb_clock_ns() - w.begin_ns;
-    *ops = total_done(run) - w.ops;
+    *ops = total_done(run) - before;
     return 0;
 }

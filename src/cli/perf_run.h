@@ -43,6 +43,13 @@ struct vb_perf_run {
     struct vb_sge sge[VB_PERF_BATCH];
 };
 
+// What a loop of many operations looks at once in a while.
+struct vb_perf_watch {
+    uint64_t begin_ns, now_ns;
+    uint64_t moved_ns;   // when a completion was last seen
+    uint64_t control_ns; // when the control channel was last looked at
+};
+
 // The end must be connected and, with the plan, outlive the run.
 int vb_perf_run_init(struct vb_perf_run *run, struct vb_perf_end *end,
                      const struct vb_perf_plan *plan); // -1: no memory
@@ -54,6 +61,13 @@ int vb_perf_run_latency(struct vb_perf_run *run, const struct vb_perf_budget *bu
 // As many in flight as the plan says, until the budget is used up and all are done.
 int vb_perf_run_rate(struct vb_perf_run *run, const struct vb_perf_budget *budget, uint64_t *ops,
                      uint64_t *ns);
+// For loops elsewhere: polls until one completion has come.
+int vb_perf_run_await(struct vb_perf_run *run, struct vb_wc *wc);
+// Looks at the clock and the control channel, and says how far the phase is. -1: nothing has moved
+// for too long, or the other side is gone.
+void vb_perf_watch_begin(struct vb_perf_watch *w);
+int vb_perf_watch_look(struct vb_perf_watch *w, struct vb_perf_run *run,
+                       const struct vb_perf_budget *budget, bool moved);
 uint64_t vb_perf_run_verifies(const struct vb_perf_run *run); // operations that had to be verified
 uint64_t vb_perf_run_sum(const struct vb_perf_run *run); // of the words that atomics must leave
 

@@ -2,6 +2,7 @@
 // The server's side of a measurement.
 #include "cli/perf_target.h"
 
+#include "cli/perf_get_server.h"
 #include "cli/perf_line.h"
 #include "cli/perf_plan.h"
 #include "cli/perf_raw.h"
@@ -30,6 +31,7 @@ struct target {
     bool open; // the rest is of the measurement at hand
     struct vb_perf_plan plan;
     struct vb_perf_sink sink;
+    struct vb_get_server get;
     struct vb_raw raw;
     struct vb_line line;
     uint64_t sunk;      // raw packets
@@ -37,15 +39,22 @@ struct target {
     uint64_t computed;  // so that computing has a result
 };
 
+static bool has_gets(const struct target *t)
+{
+    return t->open && t->plan.op == VB_PERF_GET;
+}
+
 static bool has_sink(const struct target *t)
 {
-    return t->open && t->plan.op != VB_PERF_RAW;
+    return t->open && t->plan.op != VB_PERF_RAW && !has_gets(t);
 }
 
 static void close_row(struct target *t)
 {
     if (has_sink(t))
         vb_perf_sink_close(&t->sink);
+    if (has_gets(t))
+        vb_get_server_close(&t->get);
     vb_raw_close(&t->raw);
     vb_line_close(&t->line);
     t->open = false;
@@ -63,6 +72,23 @@ static int open_raw(struct target *t, uint64_t token, uint16_t *raw_port)
     return vb_raw_open(&t->raw, gid, raw_port, t->why);
 }
 
+static int open_nic_side(struct target *t)
+{
+    if (t->plan.op == VB_PERF_RAW)
+        return 0;
+    if (t->plan.op == VB_PERF_GET)
+        return vb_get_server_open(&t->get, t->nic, &t->plan, t->why);
+    return vb_perf_sink_open(&t->sink, t->nic, &t->plan, t->why);
+}
+
+// Our end of the queue pairs; NULL: there is none.
+static struct vb_perf_end *end_of(struct target *t)
+{
+    if (has_gets(t))
+        return &t->get.end;
+    return has_sink(t) ? &t->sink.end : NULL;
+}
+
 // Plan in, description of our end out.
 static int set_up(struct target *t, struct vb_control_msg *msg)
 {
@@ -76,15 +102,15 @@ static int set_up(struct target *t, struct vb_control_msg *msg)
     t->sunk = t->miscopied = 0;
     if (open_raw(t, token, &raw_port) < 0)
         return -1;
-    if (t->plan.op != VB_PERF_RAW && vb_perf_sink_open(&t->sink, t->nic, &t->plan, t->why) < 0) {
+    if (open_nic_side(t) < 0) {
         close_row(t);
         return -1;
     }
     t->open = true;
     vb_control_begin(msg, VB_CONTROL_SETUP);
     vb_control_put(msg, raw_port);
-    if (has_sink(t))
-        vb_perf_end_describe(&t->sink.end, msg);
+    if (end_of(t) != NULL)
+        vb_perf_end_describe(end_of(t), msg);
     return 0;
 }
 
@@ -173,11 +199,17 @@ static int answer_ok(struct target *t, struct vb_control_msg *msg)
 static int work(struct target *t, struct vb_control_msg *msg)
 {
     uint64_t mode = vb_control_get(msg);
-    if (msg->bad || mode > VB_PERF_MODE_SINK || !t->open ||
-        (mode == VB_PERF_MODE_NIC && !has_sink(t)))
+    bool serves = has_gets(t) && mode == VB_PERF_MODE_NIC;
+    uint64_t via = serves ? vb_control_get(msg) : 0;
+    if (msg->bad || mode > VB_PERF_MODE_SINK || !t->open || via >= VB_PERF_WAYS ||
+        (mode == VB_PERF_MODE_NIC && end_of(t) == NULL))
         return vb_perf_fail(t->why, "the client asked for a mode that does not fit");
     if (answer_ok(t, msg) < 0)
         return -1;
+    if (serves) {
+        vb_get_server_run(&t->get, (enum vb_perf_via)via, t->control, t->yield);
+        return 0;
+    }
     switch ((enum vb_perf_mode)mode) {
     case VB_PERF_MODE_NIC: be_hit(t); break;
     case VB_PERF_MODE_ECHO: echo(t); break;
@@ -189,9 +221,9 @@ static int work(struct target *t, struct vb_control_msg *msg)
 
 static int connect_end(struct target *t, struct vb_control_msg *msg)
 {
-    if (!has_sink(t))
+    if (end_of(t) == NULL)
         return vb_perf_fail(t->why, "the client connects without a plan");
-    if (vb_perf_end_meet(&t->sink.end, msg, t->why) < 0)
+    if (vb_perf_end_meet(end_of(t), msg, t->why) < 0)
         return -1;
     return answer_ok(t, msg);
 }
@@ -200,8 +232,10 @@ static int connect_end(struct target *t, struct vb_control_msg *msg)
 static int connect_some(struct target *t, struct vb_control_msg *msg)
 {
     uint64_t first = vb_control_get(msg);
-    if (!has_sink(t) || msg->bad || first >= t->plan.qps)
+    if (end_of(t) == NULL || msg->bad || first >= t->plan.qps)
         return vb_perf_fail(t->why, "the client names queue pairs that it has not planned");
+    if (has_gets(t))
+        return vb_get_server_connect(&t->get, msg, t->why) < 0 ? -1 : answer(t, msg);
     if (vb_perf_sink_connect(&t->sink, (uint32_t)first, msg, t->why) < 0)
         return -1;
     vb_control_begin(msg, VB_CONTROL_NAMES);
@@ -237,6 +271,10 @@ static int count(struct target *t, struct vb_control_msg *msg)
         c.wrong += t->sink.wrong;
         c.arrived = vb_perf_sink_arrived(&t->sink);
         c.sum = vb_perf_sink_sum(&t->sink);
+    }
+    if (has_gets(t)) {
+        c.wrong = t->get.wrong;
+        c.arrived = t->get.answered[VB_PERF_VIA_RPC] + t->get.answered[VB_PERF_VIA_RPC_BLOCKING];
     }
     c.cpu_ns = vb_perf_cpu_ns();
     vb_control_begin(msg, VB_CONTROL_COUNTS);

@@ -10,14 +10,15 @@
 #include <stdbool.h>
 
 enum {
-    VB_PERF_VERSION = 3, // of the control channel's messages
+    VB_PERF_VERSION = 4, // of the control channel's messages
     VB_PERF_PORT_NAME = 8,
 };
 
 // What the server does between two messages.
 enum vb_perf_mode {
     VB_PERF_MODE_REST, // waits in the kernel
-    VB_PERF_MODE_NIC,  // what the plan says of the target: it polls, spins, sleeps or computes
+    VB_PERF_MODE_NIC,  // what the plan says of the target: it polls, spins, sleeps or computes; or
+                       // serves gets of the way that follows
     VB_PERF_MODE_ECHO, // echoes datagrams of the raw socket, or a cache line
     VB_PERF_MODE_SINK, // counts datagrams, or copies out of shared memory
 };
@@ -25,7 +26,7 @@ enum vb_perf_mode {
 // What a server answers when asked for counts.
 struct vb_perf_counts {
     uint64_t verified, wrong;
-    uint64_t arrived; // messages, or raw packets
+    uint64_t arrived; // messages, raw packets, or requests that the CPU answered
     uint64_t sum;     // of the words that atomics work on
     uint64_t cpu_ns;  // of the server's process so far
 };

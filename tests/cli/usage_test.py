@@ -18,8 +18,9 @@ class Usage(unittest.TestCase):
 
     def test_unknown_words(self):
         self.refused(["fly"], "'fly'", "chain, demo, perf and sim")
-        self.refused(["perf"], "read, write, write_imm, send, cas, fadd, idle, raw")
-        self.refused(["perf", "fly"], "'fly'", "read, write, write_imm, send, cas, fadd, idle, raw")
+        operations = "read, write, write_imm, send, cas, fadd, get, idle, raw"
+        self.refused(["perf"], operations)
+        self.refused(["perf", "fly"], "'fly'", operations)
         self.refused(["perf", "read", "--fly"], "--fly", "--help")
         self.refused(["perf", "read", "127.0.0.1", "more"], "'more'")
         self.refused(["perf", "read", "--size"], "--size needs a value")

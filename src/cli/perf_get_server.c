@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's side of `verbena perf get`.
+#include "cli/perf_get_server.h"
+
+#include "base/bytes.h"
+#include "base/serial.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <string.h>
+
+enum {
+    LOOK_EVERY = 256, // turns between looks at the control channel
+    BATCH = 64,
+    SIGNAL_EVERY = 16, // replies, so that the send queue empties
+    REQUEST_ROOM = 64, // bytes of a receive
+    ERROR_TEXT = 200,
+};
+
+// ---- life
+
+static int register_table(struct vb_get_server *s, char *why)
+{
+    const struct vb_get_table *t = &s->table;
+    uint8_t *mem = s->end.mem;
+    const uint32_t rights = VB_RIGHT_REMOTE_READ;
+    int error = vb_mr_reg(s->end.pd, mem, vb_get_bucket(t->buckets), rights, &s->index);
+    if (error == 0)
+        error =
+            vb_mr_reg(s->end.pd, mem + t->items, (size_t)t->keys * t->stride, rights, &s->items);
+    return error ? vb_perf_fail(why, "cannot register memory: %s", strerror(-error)) : 0;
+}
+
+int vb_get_server_open(struct vb_get_server *s, struct vb_nic *nic, const struct vb_perf_plan *plan,
+                       char *why)
+{
+    *s = (struct vb_get_server){.table = vb_get_table_of(plan),
+                                .collision = plan->collision,
+                                .psn = (uint32_t)(plan->seed >> 8) & VB_PSN_MASK};
+    struct vb_perf_end_opts opts = {
+        .mem_bytes = s->table.server_bytes,
+        .qps = 1,
+        .send_depth = 2 * s->table.slots + SIGNAL_EVERY,
+        .recv_depth = s->table.slots,
+        .sges = 1,
+        .mtu = plan->mtu,
+        .reads = plan->reads,
+        .seed = ~plan->seed,
+        .cq_entries = 4 * s->table.slots + SIGNAL_EVERY,
+    };
+    int error = vb_channel_create(nic, &opts.channel);
+    if (error)
+        return vb_perf_fail(why, "cannot make a completion channel: %s", strerror(-error));
+    s->channel = opts.channel;
+    if (vb_perf_end_open(&s->end, nic, &opts, why) < 0 || register_table(s, why) < 0) {
+        vb_get_server_close(s);
+        return -1;
+    }
+    vb_get_table_fill(&s->table, s->end.mem, plan->seed);
+    return 0;
+}
+
+void vb_get_server_close(struct vb_get_server *s)
+{
+    if (s->loaded != NULL)
+        vb_chain_unload(s->loaded);
+    if (s->index != NULL)
+        vb_mr_dereg(s->index);
+    if (s->items != NULL)
+        vb_mr_dereg(s->items);
+    vb_perf_end_close(&s->end);
+    vb_channel_destroy(s->channel);
+    *s = (struct vb_get_server){0};
+}
+
+static void post_receive(struct vb_get_server *s, uint64_t n)
+{
+    struct vb_sge sge = {
+        .addr = (uint64_t)(uintptr_t)s->end.mem + s->table.requests + n * REQUEST_ROOM,
+        .len = REQUEST_ROOM,
+        .lkey = vb_mr_key(s->end.mr),
+    };
+    if (vb_post_recv(s->end.qp[0], &(struct vb_recv_wr){.wr_id = n, .sge = &sge, .num_sge = 1},
+                     1) != 1)
+        s->wrong++;
+}
+
+// The chain's replies go to the beginning of the client's memory, as those of the CPU do.
+static int load_chain(struct vb_get_server *s, char *why)
+{
+    const struct vb_get_table *t = &s->table;
+    uint64_t mem = (uint64_t)(uintptr_t)s->end.mem;
+    const struct vb_load_memory memory[] = {
+        {"index", mem, vb_mr_key(s->index)},
+        {"items", mem + t->items, vb_mr_key(s->items)},
+        {"client", s->end.peer_addr, s->end.peer_key},
+    };
+    const struct vb_load_opts opts = {
+        .pd = s->end.pd, .memory = memory, .memories = sizeof memory / sizeof *memory};
+    static const enum vb_hash_way ways[VB_PERF_COLLISIONS] = {VB_HASH_ONE, VB_HASH_SEQUENTIAL,
+                                                              VB_HASH_PARALLEL};
+    const struct vb_hash_opts hash = {
+        .slots = t->slots, .value_max = t->stride, .way = ways[s->collision]};
+    char text[ERROR_TEXT] = "";
+    struct vb_image *image = vb_offload_hash_get(&hash, text);
+    if (image == NULL)
+        return vb_perf_fail(why, "no program: %s", text);
+    int error = vb_chain_load(s->end.nic, image, &opts, &s->loaded, text);
+    vb_image_destroy(image);
+    return error ? vb_perf_fail(why, "cannot load the program: %s", text) : 0;
+}
+
+int vb_get_server_connect(struct vb_get_server *s, struct vb_control_msg *msg, char *why)
+{
+    uint32_t peer_qpn;
+    if (s->loaded != NULL)
+        return vb_perf_fail(why, "the client connects twice");
+    if (vb_perf_end_connect(&s->end, 0, msg, why) < 0 || load_chain(s, why) < 0)
+        return -1;
+    struct vb_qp *chain = vb_loaded_qp(s->loaded, "K");
+    if (vb_perf_end_join(&s->end, chain, s->psn, 0, msg, &peer_qpn, why) < 0)
+        return -1;
+    for (uint32_t n = 0; n < s->table.slots; n++)
+        post_receive(s, n);
+    int error = vb_chain_start(s->loaded);
+    if (error)
+        return vb_perf_fail(why, "cannot start the program: %s", strerror(-error));
+    vb_control_begin(msg, VB_CONTROL_NAMES);
+    vb_perf_end_name(&s->end, 0, msg);
+    vb_control_put(msg, vb_qp_num(chain));
+    vb_control_put(msg, s->psn);
+    return 0;
+}
+
+// ---- the CPU's program
+
+// A key that is not there gets an empty reply, as from the chain.
+static void reply(struct vb_get_server *s, const struct vb_hash_bucket *bucket)
+{
+    uint64_t n = s->answered[s->via]++;
+    struct vb_sge sge = {.lkey = vb_mr_key(s->end.mr)};
+    struct vb_send_wr wr = {
+        .opcode = VB_WR_WRITE_IMM,
+        .sge = &sge,
+        .num_sge = bucket ? 1 : 0,
+        .flags = n % SIGNAL_EVERY == 0 ? VB_WR_SIGNALED : 0,
+        .rkey = s->end.peer_key,
+        .raddr = s->end.peer_addr + vb_get_reply(&s->table, n),
+        .imm = bucket ? bucket->len_again : VB_HASH_MISS,
+    };
+    if (bucket) {
+        sge.addr = be64toh(bucket->addr);
+        sge.len = be32toh(bucket->len);
+    }
+    if (vb_post_send(s->end.qp[0], &wr, 1) != 1)
+        s->wrong++;
+}
+
+static void look_up(struct vb_get_server *s, const struct vb_wc *wc)
+{
+    const struct vb_hash_request *request =
+        (const void *)(s->end.mem + s->table.requests + wc->wr_id * REQUEST_ROOM);
+    if (wc->byte_len != sizeof *request) {
+        s->wrong++;
+        return;
+    }
+    uint32_t home = vb_get_home(&s->table, request->key);
+    const struct vb_hash_bucket *hood = (const void *)(s->end.mem + vb_get_bucket(home));
+    reply(s, vb_get_find(hood, request->key));
+    post_receive(s, wc->wr_id);
+}
+
+static int answer_some(struct vb_get_server *s)
+{
+    struct vb_wc wc[BATCH];
+    int n = vb_poll_cq(s->end.recv_cq, wc, BATCH);
+    for (int i = 0; i < n; i++) {
+        if (wc[i].status != VB_WC_OK)
+            s->wrong++;
+        else if (wc[i].opcode == VB_WC_RECV)
+            look_up(s, &wc[i]);
+    }
+    return n;
+}
+
+// Asks for an event, makes sure that nothing came before it did, and sleeps.
+static void answer_in_sleep(struct vb_get_server *s, int control)
+{
+    struct pollfd p[2] = {{.fd = vb_channel_fd(s->channel), .events = POLLIN},
+                          {.fd = control, .events = POLLIN}};
+    struct vb_cq *unused;
+    while (p[1].revents == 0) {
+        (void)vb_channel_take(s->channel, &unused);
+        (void)vb_cq_arm(s->end.recv_cq, false);
+        while (answer_some(s) > 0) {}
+        (void)poll(p, 2, -1);
+    }
+}
+
+void vb_get_server_run(struct vb_get_server *s, enum vb_perf_via via, int control, bool yield)
+{
+    s->via = via;
+    if (via == VB_PERF_VIA_RPC_BLOCKING) {
+        answer_in_sleep(s, control);
+        return;
+    }
+    for (uint32_t turn = 1;; turn++) {
+        bool busy = via == VB_PERF_VIA_RPC ? answer_some(s) > 0 : vb_nic_progress(s->end.nic) > 0;
+        if (!busy && yield)
+            sched_yield();
+        if (turn % LOOK_EVERY == 0 && vb_control_ready(control))
+            return;
+    }
+}

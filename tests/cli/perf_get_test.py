@@ -1,0 +1,137 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Values got by their keys: every way over both ports, whole rows, right bytes, errors that are told."""
+
+import json
+import unittest
+
+from command import main, run, start
+from perf_test import CONTROL, KEYS, addresses, perf
+
+WAYS = ("chain", "farm", "rpc", "rpc-blocking", "read")
+MORE_KEYS = KEYS | {"via", "collision", "served_by", "target", "verified", "latency_rnr", "rate_rnr"}
+
+
+class Get(unittest.TestCase):
+    def rows(self, *words):
+        done, rows = perf("get", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for row in rows:
+            self.assertLessEqual(MORE_KEYS, row.keys())
+            self.assertEqual(row["op"], "get")
+            self.assertGreater(row["p50_ns"], 0)
+            self.assertGreater(row["raw_p50_ns"], 0)
+            self.assertGreater(row["ops_per_s"], 0)
+            self.assertAlmostEqual(row["bytes_per_s"] / row["ops_per_s"] / row["size"], 1, 2)
+            # One at a time there is always a receive.
+            self.assertEqual(row["latency_rnr"], 0)
+        return rows
+
+    def test_every_way(self):
+        for port in ("udp", "shm"):
+            for via in WAYS:
+                with self.subTest((port, via)):
+                    rows = self.rows("--via", via, "--port", port, "--size", "64,65536",
+                                     "--seconds", "0.1")
+                    self.assertEqual([row["size"] for row in rows], [64, 65536])
+                    for row in rows:
+                        self.assertEqual((row["via"], row["port"]), (via, port))
+                        self.assertEqual("read_ratio" in row, via == "read")
+
+    def test_all_in_turn(self):
+        for port in ("udp", "shm"):
+            with self.subTest(port):
+                rows = self.rows("--port", port, "--size", "4096", "--iters", "4000")
+                self.assertEqual(tuple(row["via"] for row in rows), WAYS)
+                read = rows[-1]
+                self.assertEqual(read["read_ratio"], 1)
+                for row in rows:
+                    # 4,000 one by one, 4,000 with others under way, and those that warm up
+                    self.assertIn(row["verified"], (8, 9))
+                    self.assertEqual(row["rate_ops"], 4000)
+                    self.assertEqual(row["latency_ops"], 4000)
+                    self.assertEqual(row["read_p50_ns"], read["p50_ns"])
+                    self.assertAlmostEqual(row["read_ratio"], row["p50_ns"] / read["p50_ns"], 3)
+
+    def test_who_serves(self):
+        rows = self.rows("--port", "shm", "--iters", "100")
+        self.assertEqual([(row["served_by"], row["target"]) for row in rows],
+                         [("nic", "poll"), ("nic", "poll"), ("program", "poll"),
+                          ("program", "block"), ("nic", "poll")])
+
+    def test_sizes_and_depths(self):
+        sizes = [1, 7, 8, 63, 65, 1000, 4097]
+        for depth in ("1", "2", "5", "64", "128"):
+            with self.subTest(depth):
+                rows = self.rows("--port", "shm", "--size", ",".join(map(str, sizes)), "--iters",
+                                 "2000", "--depth", depth)
+                self.assertEqual(len(rows), len(sizes) * len(WAYS))
+                for row in rows:
+                    self.assertIn(row["verified"], (4, 5))
+
+    def test_keys_in_their_second_bucket(self):
+        for port in ("udp", "shm"):
+            for how in ("seq", "par"):
+                with self.subTest((port, how)):
+                    rows = self.rows("--port", port, "--collision", how, "--iters", "1000")
+                    self.assertEqual({row["collision"] for row in rows}, {how})
+                    self.assertEqual(len(rows), len(WAYS))
+
+    def test_with_losses(self):
+        for row in self.rows("--iters", "600", "--drop", "1%", "--size", "3000", "--mtu", "1024"):
+            self.assertGreaterEqual(row["rate_ops"], 600)
+
+    def test_errors_are_told(self):
+        for via, rules, right in (("read", "wc=retry_exc:read@#5", "get via read failed"),
+                                  ("farm", "wc=retry_exc:read@#5", "get via farm failed"),
+                                  ("chain", "qp_error=#100", "get via chain failed"),
+                                  ("rpc", "qp_error=#100", "get via rpc failed")):
+            with self.subTest(via):
+                done, rows = perf("get", "--via", via, "--iters", "500", "--faults", rules)
+                self.assertEqual((done.returncode, rows), (1, []))
+                self.assertIn(right, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_the_table(self):
+        done = run("perf", "get", "--iters", "200", "--port", "shm", "--local",
+                   ",".join(addresses()))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^get +shm +rc +64 +8 +1 .* via chain, [\d.]+ of a READ$")
+        self.assertRegex(done.stdout, r"(?m)^get +shm .* via read$")
+        self.assertRegex(done.stdout, r"(?m)^  get 64 via farm: slices")
+
+    def test_a_server_elsewhere(self):
+        ours, theirs = addresses()
+        server = start("perf", "--listen", "--once", "--local", theirs, "--control", CONTROL)
+        self.assertIn("serving", server.stderr.readline())
+        done = run("perf", "get", theirs, "--control", CONTROL, "--iters", "1000", "--local", ours,
+                   "--json")
+        server.communicate(timeout=20)
+        self.assertEqual((done.returncode, server.returncode), (0, 0), done.stderr)
+        self.assertEqual(tuple(json.loads(line)["via"] for line in done.stdout.splitlines()), WAYS)
+
+    def test_what_is_refused(self):
+        for words, right in ((("--via", "fly"), "chain, farm, rpc, rpc-blocking, read and all"),
+                             (("--collision", "both"), "none, seq and par"),
+                             (("--size", "64,65537"), "64K"), (("--depth", "129"), "128"),
+                             (("--qps", "2"), "--qps"), (("--service", "uc"), "need rc"),
+                             (("--target", "sleep"), "--target")):
+            with self.subTest(words):
+                done = run("perf", "get", *words)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+                self.assertIn(right, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+        for words in (("--via", "chain"), ("--collision", "seq")):
+            done = run("perf", "read", *words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("are for get", done.stderr)
+
+    def test_environment(self):
+        done, rows = perf("get", "--iters", "50", "--port", "shm", VERBENA_VIA="farm")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["via"] for row in rows], ["farm"])
+        self.assertEqual(json.loads(done.stdout)["size"], 64)
+
+
+if __name__ == "__main__":
+    main()
