@@ -253,6 +253,28 @@ bool vb_code_read(const uint8_t *at, size_t room, struct vb_code *c)
     return memcmp(again, at, bytes) == 0;
 }
 
+// ---- what matters
+
+uint64_t vb_code_relevant(const uint8_t *code, uint32_t block, bool checks)
+{
+    const uint64_t matters = 1u << 3 | 1u << 7 | 1u << 11, operands = 0x77;
+    uint32_t bytes = (code[7] & VB_WQE_DS_MASK) * VB_WQE_SEG_BYTES, from = block * VB_WQEBB_BYTES;
+    uint64_t mask = bytes >= from + 64 ? UINT64_MAX
+                    : bytes > from     ? (1ull << (bytes - from)) - 1
+                                       : 0;
+
+    if (code[3] == VB_WQE_NOP)
+        return checks ? matters | operands : matters;
+    if (block > 0)
+        return mask;
+    mask &= ~(uint64_t)0x700; // signature and reserved bytes
+    if (!checks)
+        mask &= ~(uint64_t)0x76; // index and number; opmod still counts
+    if (code[3] != VB_WQE_WRITE_IMM && code[3] != VB_WQE_SEND_IMM)
+        mask &= ~(uint64_t)0xf000;
+    return mask | matters;
+}
+
 // ---- fields
 
 static const struct {

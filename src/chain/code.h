@@ -43,6 +43,10 @@ void vb_code_write(uint8_t *at, const struct vb_code *code, bool clear);
 // (bytes that no field names, unknown opcodes, lists of the wrong length).
 bool vb_code_read(const uint8_t *at, size_t room, struct vb_code *code);
 
+// Which bytes of the entry's n-th block change what it does, one bit each. Of a NOP only the first
+// block is looked at; without checks (wqe_checks) the control segment can hold operands, too.
+uint64_t vb_code_relevant(const uint8_t *code, uint32_t n, bool checks);
+
 // Fields of an entry by name: where they lie in it.
 enum vb_field {
     VB_FIELD_CTRL,   // 8 bytes: opmod, idx, opcode, qpn, ds

@@ -144,7 +144,8 @@ static void await(struct emit *e, uint32_t var)
     if (e->guarded[var - 1]) // it may not have been executed: what comes after it tells
         done = vb_chain_op(e->c, e->q, &(struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = SEGS});
     vb_chain_wait(e->c, e->q, done);
-    settle(e);
+    for (uint32_t i = 0; i < VB_FLOW_VARS; i++) // labels count up: what comes later is not done
+        e->unsettled[i] = e->unsettled[i] && e->writer[i].id > done.id;
 }
 
 static void wrote(struct emit *e, const struct micro *m, struct vb_chain_label by, bool guarded)

@@ -18,6 +18,8 @@ enum {
     CLIENT_DEPTH = 256, // requests and replies of a client
     REPLY_BYTES = 256,
     UNITS_MAX = 16,
+    ADDR_FIRST = 1 << 24,
+    ADDR_STEP = 1 << 16,
 };
 
 // Frames on their way to one unit, oldest first.
@@ -55,6 +57,7 @@ struct vb_machine {
     uint32_t units, pd, far_pd, program;
     struct vb_ip near_ip, far_ip;
     uint64_t now_ns;
+    uint64_t next_addr; // of the program's memory: the same in every run
     struct cq *cq;
     struct queue *queue;
     struct vb_image_memory *send, *recv, *data;
@@ -105,12 +108,22 @@ static bool make_memory(struct vb_dev *dev, uint32_t pd, struct vb_image_memory 
         mem->at = zeros(bytes);
     if (!mem->at)
         return false;
-    mem->addr = (uintptr_t)mem->at;
+    if (!mem->addr)
+        mem->addr = (uintptr_t)mem->at;
     return vb_dev_mkey_create(
                dev,
                &(struct vb_mkey_attr){
                    .pd = pd, .access = access, .start = mem->addr, .len = bytes, .base = mem->at},
                &mem->key) == 0;
+}
+
+// Addresses that do not depend on where this process has its memory, so that what a program leaves
+// behind can be compared.
+static uint64_t next_addr(struct vb_machine *m, uint64_t bytes)
+{
+    uint64_t addr = m->next_addr;
+    m->next_addr += (bytes + 2 * ADDR_STEP - 1) / ADDR_STEP * ADDR_STEP;
+    return addr;
 }
 
 static bool make_region(struct vb_machine *m, uint32_t i)
@@ -119,11 +132,12 @@ static bool make_region(struct vb_machine *m, uint32_t i)
     uint64_t bytes = r->bytes;
     uint32_t access = VB_LOCAL_WRITE | VB_REMOTE_READ;
 
+    if (r->kind == VB_REGION_SHARED && m->opts.shared_bytes > bytes)
+        bytes = m->opts.shared_bytes;
+    m->data[i].addr = next_addr(m, bytes);
     if (r->kind == VB_REGION_PEER)
         return make_memory(m->far, m->far_pd, &m->data[i], bytes,
                            VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_WRITE);
-    if (r->kind == VB_REGION_SHARED && m->opts.shared_bytes > bytes)
-        bytes = m->opts.shared_bytes;
     if (r->writable)
         access |= VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
     else
@@ -137,6 +151,8 @@ static bool make_queue(struct vb_machine *m, uint32_t i)
     const uint32_t code = VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
     struct queue *made = &m->queue[i];
 
+    m->send[i].addr = next_addr(m, (uint64_t)q->blocks * VB_WQEBB_BYTES);
+    m->recv[i].addr = next_addr(m, (uint64_t)q->recvs * q->recv_stride);
     if (!make_memory(m->near, m->pd, &m->send[i], (size_t)q->blocks * VB_WQEBB_BYTES, code) ||
         (q->recvs &&
          !make_memory(m->near, m->pd, &m->recv[i], (size_t)q->recvs * q->recv_stride, code)))
@@ -370,6 +386,7 @@ struct vb_machine *vb_machine_create(const struct vb_image *image,
     m->opts = *opts;
     m->units = opts->units && opts->units <= UNITS_MAX ? opts->units : 1;
     m->prng.state = opts->seed;
+    m->next_addr = ADDR_FIRST;
     m->near_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 1}};
     m->far_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 2}};
     m->cq = calloc(image->cqs + 1, sizeof *m->cq);
@@ -451,6 +468,21 @@ int vb_machine_queue(const struct vb_machine *m, uint32_t qpn)
         if (m->queue[i].qpn == qpn)
             return (int)i;
     return -1;
+}
+
+int vb_machine_cq(const struct vb_machine *m, uint32_t cqn)
+{
+    for (uint32_t i = 0; i < m->image->cqs; i++)
+        if (m->cq[i].cqn == cqn)
+            return (int)i;
+    return -1;
+}
+
+uint64_t vb_machine_bytes(const struct vb_machine *m, uint32_t region)
+{
+    const struct vb_image_region *r = &m->image->region[region];
+    bool more = r->kind == VB_REGION_SHARED && m->opts.shared_bytes > r->bytes;
+    return more ? m->opts.shared_bytes : r->bytes;
 }
 
 uint64_t vb_machine_now_ns(const struct vb_machine *m)
@@ -566,12 +598,13 @@ static bool skip_time(struct vb_machine *m, uint32_t parties)
 bool vb_machine_step(struct vb_machine *m, struct vb_step *step, uint32_t *unit)
 {
     uint32_t parties = m->units + (m->far != NULL);
+    uint32_t last = m->opts.last == UINT32_MAX ? m->units : m->opts.last - 1;
 
     for (;;) {
         uint32_t first = parties > 1 ? (uint32_t)vb_prng_below(&m->prng, parties) : 0;
-        for (uint32_t i = 0; i < parties; i++) {
-            uint32_t at = (first + i) % parties;
-            if (!try_step(m, at, step))
+        for (uint32_t i = 0; i <= parties; i++) {
+            uint32_t at = i < parties ? (first + i) % parties : last;
+            if ((at == last) != (i == parties) || at >= parties || !try_step(m, at, step))
                 continue;
             *unit = at < m->units ? at : UINT32_MAX;
             return true;

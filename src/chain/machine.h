@@ -18,6 +18,8 @@ struct vb_machine_opts {
     uint32_t rate, burst;  // of every queue; 0: no limit
     uint32_t limit;        // entries executed for each request; 0: any number
     uint64_t shared_bytes; // of each shared region, if more than the image asks for
+    uint32_t last;         // who makes a step only when nobody else can: a unit, counted from 1, or
+                           // UINT32_MAX, the clients; 0: nobody
 };
 
 // NULL: error (VB_IMAGE_TEXT bytes) says why.
@@ -31,9 +33,13 @@ uint8_t *vb_machine_send_ring(struct vb_machine *m, uint32_t queue);
 uint8_t *vb_machine_recv_ring(struct vb_machine *m, uint32_t queue);
 // The address of a region's first byte as the program names it.
 uint64_t vb_machine_address(struct vb_machine *m, uint32_t region);
+// Bytes of a region: a shared one may have more than the image asks for.
+uint64_t vb_machine_bytes(const struct vb_machine *m, uint32_t region);
 uint32_t vb_machine_qpn(const struct vb_machine *m, uint32_t queue);
 // The queue with this number, or -1.
 int vb_machine_queue(const struct vb_machine *m, uint32_t qpn);
+// The completion queue with this number, or -1.
+int vb_machine_cq(const struct vb_machine *m, uint32_t cqn);
 
 // Makes one step, of the server (unit) or of the clients (unit UINT32_MAX). False: nothing is left
 // to do, and no timer runs.

@@ -2,6 +2,8 @@
 // `verbena chain`: programs of work-queue entries, as text and as files.
 #include "chain/file.h"
 #include "chain/text.h"
+#include "cli/chain_file.h"
+#include "cli/chain_program.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
@@ -9,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum {
-    FILE_BYTES_MAX = 1 << 30,
-};
 
 struct chain_fields {
     const char *output;
@@ -28,40 +26,6 @@ static const struct vb_option_table table = {"verbena chain", options,
 
 // ---- files
 
-// The whole file, "-" being standard input. NULL: a line on stderr has said why.
-static char *read_file(const char *name, size_t *len)
-{
-    FILE *in = strcmp(name, "-") == 0 ? stdin : fopen(name, "rb");
-    size_t room = 0;
-    char *bytes = NULL;
-
-    *len = 0;
-    if (!in) {
-        vb_usage_error(table.command, "%s: %s", name, strerror(errno));
-        return NULL;
-    }
-    do {
-        room = 2 * room + 4096;
-        char *more = room <= FILE_BYTES_MAX ? realloc(bytes, room) : NULL;
-        if (!more) {
-            vb_usage_error(table.command, "%s: the file is too large", name);
-            free(bytes);
-            bytes = NULL;
-            break;
-        }
-        bytes = more;
-        *len += fread(bytes + *len, 1, room - *len, in);
-    } while (*len == room);
-    if (bytes && ferror(in)) {
-        vb_usage_error(table.command, "%s: %s", name, strerror(errno));
-        free(bytes);
-        bytes = NULL;
-    }
-    if (in != stdin)
-        fclose(in);
-    return bytes;
-}
-
 static int write_file(const char *name, const void *bytes, size_t len)
 {
     FILE *out = name && strcmp(name, "-") != 0 ? fopen(name, "wb") : stdout;
@@ -73,24 +37,6 @@ static int write_file(const char *name, const void *bytes, size_t len)
         fprintf(stderr, "%s: %s: %s\n", table.command, name ? name : "standard output",
                 strerror(errno));
     return ok ? 0 : 1;
-}
-
-// A program from either form.
-static struct vb_image *load(const char *name)
-{
-    char error[VB_IMAGE_TEXT];
-    size_t len;
-    char *bytes = read_file(name, &len);
-
-    if (!bytes)
-        return NULL;
-    struct vb_image *image = vb_image_is_file((const uint8_t *)bytes, len)
-                                 ? vb_image_decode((const uint8_t *)bytes, len, error)
-                                 : vb_asm(bytes, len, error);
-    free(bytes);
-    if (!image)
-        vb_usage_error(table.command, "%s: %s", name, error);
-    return image;
 }
 
 // ---- commands
@@ -146,6 +92,9 @@ static void print_help(void)
 {
     fputs("Usage: verbena chain asm FILE [-o OUT]   text to a program file\n"
           "       verbena chain dis FILE [-o OUT]   a program file, or text, to canonical text\n"
+          "       verbena chain check PROGRAM       looks for mistakes; --help says more\n"
+          "       verbena chain run PROGRAM         runs it, and says what it left\n"
+          "       verbena chain trace PROGRAM       runs it, entry by entry\n"
           "\n"
           "A chain is a program made of work-queue entries, which the NIC executes and which can\n"
           "change each other. As text it declares completion queues, queues and regions, and then\n"
@@ -190,10 +139,24 @@ static void lengthen(int argc, char **argv)
             argv[i] = output;
 }
 
+// Those that run programs have options of their own.
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} runners[] = {
+    {"check", vb_cli_chain_check},
+    {"run", vb_cli_chain_run},
+    {"trace", vb_cli_chain_trace},
+};
+
 int vb_cli_chain(int argc, char **argv)
 {
     struct chain_fields fields = {0};
     struct vb_options parsed;
+
+    for (size_t i = 0; argc > 1 && i < sizeof runners / sizeof *runners; i++)
+        if (strcmp(argv[1], runners[i].name) == 0)
+            return runners[i].run(argc - 1, argv + 1);
 
     lengthen(argc, argv);
     int error = vb_options_parse(&table, argc, argv, &fields, &parsed);
@@ -205,12 +168,13 @@ int vb_cli_chain(int argc, char **argv)
     }
     const struct chain_command *command = parsed.operands ? find(parsed.operand[0]) : NULL;
     if (!command)
-        return vb_usage_error(table.command, "'%s' is nothing to do; there are asm and dis",
+        return vb_usage_error(table.command,
+                              "'%s' is nothing to do; there are asm, dis, check, run and trace",
                               parsed.operands ? parsed.operand[0] : "");
     if (parsed.operands != 2)
         return vb_usage_error(table.command, "%s takes one file: verbena chain %s FILE",
                               command->name, command->name);
-    struct vb_image *image = load(parsed.operand[1]);
+    struct vb_image *image = vb_chain_file_load(table.command, parsed.operand[1]);
     if (!image)
         return VB_EXIT_USAGE;
     int status = command->run(image, &fields);

@@ -3,6 +3,7 @@
 """Chain programs from text to file and back."""
 
 import glob
+import json
 import os
 import tempfile
 import unittest
@@ -66,12 +67,35 @@ class Chain(unittest.TestCase):
         self.refused(["asm", self.dir.name], "directory")
 
     def test_wrong_words(self):
-        self.refused([], "asm and dis")
-        self.refused(["fly", "x"], "'fly'", "asm and dis")
+        self.refused([], "asm, dis, check")
+        self.refused(["fly", "x"], "'fly'", "asm, dis, check")
         self.refused(["asm"], "one file")
         self.refused(["asm", "a", "b"], "one file")
         self.refused(["asm", "a", "-o"], "needs a value")
         self.refused(["asm", "a", "--fly"], "--fly")
+
+    def test_examples_are_right(self):
+        for program in [*EXAMPLES, "hash_get"]:
+            with self.subTest(program):
+                self.assertIn("0 errors, 0 warnings", self.done("check", program))
+
+    def test_mistakes_are_found(self):
+        with open(os.path.join(ROOT, "examples/chains/if.chain"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        wait = [i for i, line in enumerate(lines) if line.split()[:1] == ["wait"]][0]
+        wrong = self.path("wrong.chain", "\n".join(lines[:wait] + lines[wait + 1:]) + "\n")
+        result = run("chain", "check", wrong)
+        self.assertIn("WAIT", result.stdout)
+        self.assertNotIn("0 errors, 0 warnings", result.stdout)
+
+    def test_traces(self):
+        text = self.done("trace", EXAMPLES[0])
+        self.assertIn("writes greeting+0", text)
+        for line in self.done("trace", EXAMPLES[0], "--json").splitlines():
+            json.loads(line)
+        self.done("run", EXAMPLES[0])
+        self.refused(["trace"], "name one program")
+        self.refused(["check", self.path("nothing")], "No such file")
 
     def test_output_that_cannot_be_written(self):
         result = run("chain", "dis", EXAMPLES[0], "-o", os.path.join(self.dir.name, "no", "file"))

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the static checker share: who touches which memory, as far as the image says.
+#ifndef VB_CHAIN_CHECK_STATIC_H
+#define VB_CHAIN_CHECK_STATIC_H
+
+#include "chain/check.h"
+
+enum {
+    VB_ACCESSES = VB_MAX_SGE + 2,
+    VB_HALT_AHEAD = 1 << 20, // completions: nobody waits for so many but to stop
+};
+
+// Memory that an entry reads or writes.
+struct vb_access {
+    struct vb_spot spot;
+    uint32_t len;
+    bool write, remote;
+};
+
+struct vb_statics {
+    const struct vb_image *image;
+    struct vb_listing *listing;
+    struct vb_findings *out;
+    uint8_t **patch; // by queue and byte of its send ring: VB_PATCHED_…
+    bool *circular;  // by queue: it is opened by entries that count on
+};
+
+enum {
+    VB_PATCHED = 1 << 0,           // by an entry that copies
+    VB_PATCHED_BY_CLIENT = 1 << 1, // by a receive
+    VB_PATCHED_BY_ATOMIC = 1 << 2,
+};
+
+// What the entry touches, as far as relocations say. Returns how many.
+uint32_t vb_accesses(const struct vb_line *line, struct vb_access *out);
+bool vb_spots_meet(const struct vb_spot *a, uint64_t a_len, const struct vb_spot *b,
+                   uint64_t b_len);
+// The ways in which bytes of a field are patched, all or'ed; 0: not at all, or no such field.
+uint8_t vb_patched(const struct vb_statics *s, const struct vb_line *line, enum vb_field field,
+                   uint32_t n);
+bool vb_is_signaled(const struct vb_line *line);
+bool vb_takes_receives(const struct vb_image *image, uint32_t cq);
+// The n-th entry that completes into a queue's completion queue, from block 0 on. NULL: none.
+const struct vb_line *vb_producer(const struct vb_statics *s, uint32_t cq, uint32_t n,
+                                  uint32_t *count);
+
+static inline struct vb_actor vb_line_actor(const struct vb_line *line)
+{
+    return line ? vb_sender(line->queue, line->block) : vb_nobody();
+}
+
+// ---- check_memory.c: operands, scatter lists, keys
+void vb_check_memory(struct vb_statics *s);
+// ---- check_order.c: what is patched and used when
+void vb_check_order(struct vb_statics *s);
+
+#endif

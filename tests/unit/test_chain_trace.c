@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trace of a hash get says what each entry did: which bytes, which other entry, which WAIT.
+#include "chain/trace.h"
+#include "mutate_kit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *trace(enum vb_trace_form form)
+{
+    struct vb_machine_opts opts = {.seed = 1, .shared_bytes = HASH_SHARED};
+    struct vb_image *image = hash_image(2);
+    char error[VB_IMAGE_TEXT], line[VB_TRACE_BYTES], *text = NULL;
+    struct vb_watch_event e;
+    size_t len;
+    FILE *to = open_memstream(&text, &len);
+    struct vb_machine *m = vb_machine_create(image, &opts, error);
+
+    assert_non_null(to);
+    assert_non_null(m);
+    hash_prepare(NULL, m);
+    struct vb_watch *w = vb_watch_make(m, image, &opts);
+    assert_non_null(w);
+    for (int steps = 0; steps < 100000 && vb_watch_step(w, &e); steps++)
+        fwrite(line, 1, vb_trace_print(line, form, w, image, &e), to);
+    fclose(to);
+    vb_watch_free(w);
+    vb_machine_destroy(m);
+    vb_image_destroy(image);
+    return text;
+}
+
+static void expect_all(const char *text, const char *const *lines, size_t count)
+{
+    const char *at = text;
+
+    for (size_t i = 0; i < count; i++) { // in this order
+        at = strstr(at, lines[i]);
+        if (!at)
+            fail_msg("'%s' is missing in\n%.3000s", lines[i], text);
+    }
+}
+
+static void test_text(void **state)
+{
+    static const char *const lines[] = {
+        "message  K:recv0\n",
+        "changes W:compare0 (cas)",
+        "changes W:bucket0 (read)",
+        "complete K:recv0 @0 -> K_r[0], releases W#0 (wait)",
+        "exec     W#0 (wait) @0 as wait, released by K:recv0",
+        "exec     W:bucket0 (read) @2 as read",
+        "writes K:hit0.addr (8)",
+        "changes K:hit0 (write_imm)",
+        "exec     W:compare0 (cas) @4 as cas",
+        "writes K:pick0.opmod (8)",
+        "complete W:compare0 (cas) @4 -> W_s[0], releases W:compare0+1 (wait)",
+        "exec     W:compare0+2 (send_en)",
+        "fetch    K:pick0 (nop) @0",
+    };
+    char *text = trace(VB_TRACE_TEXT);
+
+    (void)state;
+    expect_all(text, lines, sizeof lines / sizeof lines[0]);
+    assert_null(strstr(text, "CHANGED WHILE OPEN"));
+    free(text);
+}
+
+static void test_json(void **state)
+{
+    static const char *const lines[] = {
+        "{\"step\":\"message\",\"entry\":\"K:recv0\"",
+        "\"changes\":\"W:bucket0 (read)\"",
+        "\"releases\":\"W#0 (wait)\"",
+        "\"opcode\":\"wait\",\"released_by\":\"K:recv0\"}\n",
+        "\"reads\":[{\"at\":\"index+",
+        "\"writes\":[{\"at\":\"K:hit0.addr\",\"len\":8,\"before\":\"",
+    };
+    char *text = trace(VB_TRACE_JSON);
+    int open = 0;
+
+    (void)state;
+    expect_all(text, lines, sizeof lines / sizeof lines[0]);
+    for (const char *c = text; *c; c++) {
+        open += (*c == '{' || *c == '[') - (*c == '}' || *c == ']');
+        if (*c == '\n')
+            assert_int_equal(open, 0);
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
