@@ -138,7 +138,7 @@ static void hang_up(struct end *e)
     if (e->fd >= 0)
         close(e->fd);
     vb_shm_memory_unmap(e->map, SHM_RING_MIN);
-    *e = (struct end){.fd = -1};
+    *e = (struct end){.fd = -1, .sent = e->sent}; // some may be in the ring of a call to come
 }
 
 static void answer_call(struct end *e)
@@ -147,11 +147,10 @@ static void answer_call(struct end *e)
     int memory, fd = accept4(target.place.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return;
-    uint64_t sent = e->sent;
     hang_up(e);
     require(vb_shm_hear(fd, &hello, sizeof hello, &memory) == 0);
     require(hello.magic == SHM_MAGIC && hello.ring_bytes == SHM_RING_MIN);
-    *e = (struct end){.fd = fd, .sent = sent};
+    *e = (struct end){.fd = fd, .sent = e->sent};
     require(vb_shm_memory_adopt(memory, SHM_RING_MIN, &e->map) == 0);
     close(memory);
     vb_shm_ring_rx_init(&e->ring, e->map, SHM_RING_MIN, hello.key);
