@@ -258,8 +258,10 @@ static struct vb_chain_label add(struct vb_chain *c, struct vb_chain_queue queue
     if (c->here && like->op.label.id == 0) {
         like->op.label.id = c->here;
         c->here = 0;
-        if (!label_is_free(c, like->op.label))
+        if (!label_is_free(c, like->op.label)) {
+            free(like->data);
             return none;
+        }
     }
     like->slot = c->queue[queue.id - 1].slots;
     struct vb_item *item = vb_build_insert(c, queue.id, NULL, like);

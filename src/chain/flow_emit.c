@@ -59,7 +59,7 @@ struct emit {
     uint32_t contexts;
     uint32_t constant[CONSTANTS_MAX], constants;
     uint32_t temp[TEMPS], temps;
-    uint32_t holds[CONTEXTS_MAX], not [CONTEXTS_MAX], alive[CONTEXTS_MAX]; // by depth
+    uint32_t holds[CONTEXTS_MAX + 1], not [CONTEXTS_MAX + 1], alive[CONTEXTS_MAX + 1]; // by depth
     uint32_t alive_at; // of the innermost repeat or loop: its own context, counted from 1
     bool unsettled[VB_FLOW_VARS]; // written by a WRITE that may not be done yet
     bool guarded[VB_FLOW_VARS];   // and that may have been skipped

@@ -9,9 +9,9 @@
 #include <string.h>
 
 enum {
-    PAD_BLOCKS = 15, // that one NOP skips
-    CQ_ENTRIES = 16, // nobody reads them: they are counted
-    SLOTS_MAX = 1 << 15,
+    PAD_BLOCKS = 15,      // that one NOP skips
+    CQ_ENTRIES = 16,      // nobody reads them: they are counted
+    SLOTS_MAX = 1 << 14,  // a queue is opened by less than 32,768 blocks at once
     HALT_AHEAD = 1 << 22, // completions that a program that has stopped does not make
 };
 

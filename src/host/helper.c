@@ -23,6 +23,7 @@ enum {
     LOOK_MIN_NS = 50 * 1000,
     LOOK_MAX_NS = 1000 * 1000,
     FULL_NS = 1000 * 1000,
+    SERVE_ROUNDS = 64,
     GAP_NS = 10 * 1000, // entries of a poller that needs no help are not further apart
 };
 
@@ -57,11 +58,12 @@ static uint32_t find_polled(struct vb_nic *nic, struct look *look)
     return now.polled;
 }
 
-// Runs those of the lanes that are free until there is nothing to do. Its own entries do not count
-// as the application's.
+// Runs those of the lanes that are free until there is nothing to do, but not for ever: programs
+// may never end, and others may need it meanwhile. Its own entries do not count as the
+// application's.
 static void serve(struct vb_nic *nic, uint32_t lanes)
 {
-    uint32_t steps;
+    uint32_t steps, rounds = 0;
 
     do {
         steps = 0;
@@ -75,7 +77,8 @@ static void serve(struct vb_nic *nic, uint32_t lanes)
             atomic_store_explicit(&lane->entries, entries - lane->weight, memory_order_relaxed);
             pthread_mutex_unlock(&lane->lock);
         }
-    } while (steps > 0 && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed));
+    } while (steps > 0 && ++rounds < SERVE_ROUNDS &&
+             !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed));
 }
 
 // What a sleeper waits for on a lane whose lock is held. False: it has something to do already.

@@ -210,11 +210,26 @@ static struct vb_loaded *create(struct vb_nic *nic, const struct vb_image *image
     return l;
 }
 
+static bool starts_right(const struct vb_image *image, uint64_t start)
+{
+    for (uint32_t i = 0; i < image->queues; i++)
+        if (start % image->queue[i].blocks ||
+            (image->queue[i].recvs && start % image->queue[i].recvs))
+            return false;
+    return true;
+}
+
 int vb_chain_load(struct vb_nic *nic, const struct vb_image *image, const struct vb_load_opts *opts,
                   struct vb_loaded **loaded, char *error)
 {
     if (!vb_image_check(image, error))
         return -EINVAL;
+    if (!starts_right(image, opts->start)) {
+        snprintf(error, VB_IMAGE_TEXT,
+                 "program '%s': its counters start at a multiple of every ring's size",
+                 image->name);
+        return -EINVAL;
+    }
     struct vb_loaded *l = create(nic, image, opts);
     if (!l)
         return refuse(error, -ENOMEM, "program", image->name);

@@ -107,7 +107,7 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     uint32_t frames = idle ? receive(lane) : 0;
 
     if (idle && frames == 0 && lane->calm && ++lane->idle_runs < IDLE_RUNS &&
-        !vb_helper_sleeps_on(lane)) {
+        lane->nic->helper.running && !vb_helper_sleeps_on(lane)) {
         count_run(lane, 1);
         return 0;
     }
@@ -372,6 +372,7 @@ void vb_host_orphan(struct vb_nic *nic)
     nic->faulty = false;
     if (nic->helper.running)
         close(nic->helper.wake_fd);
+    atomic_store_explicit(&nic->helper.asleep, 0, memory_order_relaxed); // its descriptor is gone
     nic->helper.running = false;
 }
 

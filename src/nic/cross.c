@@ -107,7 +107,7 @@ void vb_cross_reset(struct vb_pu *pu, struct vb_qpc *qp)
     vb_timer_disarm(&c->timer);
     qp->loops = false;
     c->snap.ahead = 0;
-    c->snap.due = false;
+    c->snap.due = c->snap.filling = false;
     c->snap.executed = qp->sq.start;
 }
 
@@ -324,10 +324,6 @@ enum vb_cross_verdict vb_cross_begin(struct vb_pu *pu, struct vb_qpc *qp, struct
         wr->syndrome = VB_SYN_LOCAL_QP_OP;
     if (verdict != VB_CROSS_GO)
         return verdict;
-    if (vb_wqe_is_local(wr->opcode)) { // it makes no packet that would end the turn
-        pu->turn_frames++;
-        pu->looped++;
-    }
     if (qp->cross->program)
         vb_program_executed(pu, qp, wr->counter, wr->opcode);
     return VB_CROSS_GO;

@@ -76,6 +76,8 @@ static void skip_rounds(const struct vb_gate *gate, uint64_t *from, uint64_t end
 
 bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
+    if (qp->loops && vb_loop_complete(pu, qp))
+        return true; // it was done before the queue pair failed
     if (qp->req.head) {
         flush_fetched(pu, qp);
         return true;

@@ -97,7 +97,7 @@ static inline uint32_t resolve_run(const struct vb_mkey *m, const struct vb_wqe_
     uint64_t head, same, len = be32toh(s->byte_count);
     uint32_t n = 0;
 
-    if (len - 1 >= m->len) // none, or too many
+    if (len - 1 >= m->len || len & VB_WQE_INLINE) // none, or too many
         return 0;
     memcpy(&head, s, sizeof head);
     for (;; s++) {
@@ -220,7 +220,7 @@ static inline bool is_one(const struct entry *e, uint32_t *len)
     if (e->segs != 1)
         return false;
     *len = vb_get_be32(e->at);
-    return *len - 1 < VB_MESSAGE_MAX;
+    return *len - 1 < VB_MESSAGE_MAX - 1u; // the longest is the mark of inline data, too
 }
 
 static inline enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, struct entry e,
@@ -449,8 +449,8 @@ void vb_loop_abandon(struct vb_qpc *qp)
     struct vb_snapshot *snap = &qp->cross->snap;
 
     snap->ahead = 0;
-    snap->due = false;
-    qp->sq.fetched = snap->executed;
+    snap->filling = false;
+    qp->sq.fetched = snap->executed; // what is done completes: see vb_loop_complete()
 }
 
 // The entry at the edge fails, and with it the queue pair; those behind it are flushed.
@@ -517,6 +517,8 @@ static inline uint32_t fetch(struct vb_pu *pu, struct vb_qpc *qp, uint32_t most)
     uint64_t last = snap->executed + snap->mask + 1 - VB_WQE_MAX_BLOCKS; // so that any entry fits
 
     // A few at a time: one that starts fetching does so until the depth is reached.
+    if (counter == end)
+        snap->filling = false;
     if (counter == end || (snap->ahead > qp->fetch_depth / 2 && !snap->filling))
         return 0;
     most = room < most ? room : most;
@@ -533,10 +535,12 @@ static inline uint32_t fetch(struct vb_pu *pu, struct vb_qpc *qp, uint32_t most)
     return n;
 }
 
-static bool complete(struct vb_pu *pu, struct vb_qpc *qp)
+bool vb_loop_complete(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_snapshot *snap = &qp->cross->snap;
 
+    if (!snap->due)
+        return false;
     snap->due = false;
     vb_qpc_complete(pu, qp, qp->send_cq,
                     &(struct vb_completion){.qpn = qp->qpn,
@@ -611,10 +615,8 @@ uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
     uint32_t half = qp->fetch_depth / 2;
 
     while (made < most && qp->state == VB_QPS_RTS) {
-        if (snap->due) {
-            complete(pu, qp);
-            steps++;
-        }
+        if (snap->due)
+            steps += vb_loop_complete(pu, qp);
         if (snap->ahead <= half)
             steps += fetch(pu, qp, UINT32_MAX);
         if (snap->ahead == 0 || !execute_next(pu, qp))
@@ -630,8 +632,8 @@ bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
     const struct vb_snapshot *snap = &qp->cross->snap;
 
-    if (snap->due)
-        return complete(pu, qp);
+    if (vb_loop_complete(pu, qp))
+        return true;
     if (qp->state != VB_QPS_RTS)
         return drain(pu, qp);
     if (fetch(pu, qp, 1) > 0)

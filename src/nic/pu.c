@@ -112,8 +112,8 @@ static bool is_welcome(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_f
 {
     bool request = pkt->facts & VB_OP_REQUEST;
 
-    if (pkt->transport != qp->transport)
-        return false;
+    if (pkt->transport != qp->transport || qp->loops)
+        return false; // who talks to itself hears nobody
     if (qp->type >= VB_QPT_XRC_INI && request != (qp->type == VB_QPT_XRC_TGT))
         return false;
     return qp->state == VB_QPS_RTS ? is_peer(qp, frame) : admits(pu, qp, frame, pkt);
@@ -143,7 +143,7 @@ static enum vb_rx_verdict hand_over(struct vb_pu *pu, struct vb_pu *to,
 static enum vb_rx_verdict notified(struct vb_pu *pu, struct vb_qpc *qp,
                                    const struct vb_rx_frame *frame)
 {
-    if (!qp->path || !is_peer(qp, frame))
+    if (!qp->path || qp->loops || !is_peer(qp, frame))
         return stranger(pu);
     return vb_congestion_notified(pu, qp);
 }

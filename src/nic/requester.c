@@ -264,9 +264,12 @@ static void give_numbers(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     if (wr->psns > 0) {
         r->cursor = wr;
         r->ssn++;
-    } else if (r->una_wr == wr) {
-        vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
+        return;
     }
+    pu->turn_frames++; // it makes no packet that would end the turn
+    pu->looped++;
+    if (r->una_wr == wr)
+        vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
 }
 
 static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
@@ -300,6 +303,8 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
         enum vb_cross_verdict verdict = vb_cross_begin(pu, qp, wr);
         if (verdict != VB_CROSS_GO)
             return verdict == VB_CROSS_STOP && fail_in_turn(pu, qp, wr);
+        if (qp->state != VB_QPS_RTS)
+            return true; // its audit found no room
     }
     give_numbers(pu, qp, wr);
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,

@@ -490,6 +490,76 @@ static void test_program_is_stopped(void **state)
     loop_close(&r);
 }
 
+// What was executed completes, even if the queue pair fails before it has.
+static void test_what_is_done_completes(void **state)
+{
+    struct loop_rig r;
+    struct loop_queue *q;
+    uint8_t bad = 0;
+
+    (void)state;
+    loop_open(&r, 1);
+    q = loop_queue(&r, &plain);
+    loop_put(q, loop_count_up(&r, 0));
+    loop_put(q, loop_count_up(&r, 0));
+    loop_doorbell(q);
+    while (loop_word(&r, 0) == 0)
+        vb_pu_step(vb_dev_pu(r.dev), r.now_ns);
+    assert_int_equal(vb_dev_qp_modify(r.dev, q->qpn, &(struct vb_qpc_mods){.state = VB_QPS_ERR}),
+                     0);
+    loop_run(&r);
+    assert_int_equal(loop_word(&r, 0), 1);
+    assert_int_equal(loop_count(&q->cq, &bad), 1);
+    assert_int_equal(bad, VB_SYN_FLUSH);
+    loop_close(&r);
+}
+
+// No packet reaches a queue pair that is connected with itself, from its own address least of all.
+static void test_hears_nobody(void **state)
+{
+    struct loop_rig r;
+    struct loop_queue *q;
+    enum vb_qp_state now;
+    uint8_t frame[32] = {[0] = 0x0c}; // READ request, which names memory by a key of 0
+    const struct vb_rx_frame rx = {.data = frame,
+                                   .head = frame,
+                                   .len = sizeof frame,
+                                   .src = {{[10] = 0xff, 0xff, 10, 0, 0, 1}}};
+
+    (void)state;
+    loop_open(&r, 1);
+    q = loop_queue(&r, &plain);
+    frame[1] = 0x40;
+    frame[2] = frame[3] = 0xff;
+    vb_put_be24(frame + 5, q->qpn);
+    frame[27] = 8;
+    vb_pu_feed(vb_dev_pu(r.dev), &rx, 1);
+    loop_run(&r);
+    assert_int_equal(vb_pu_counters(vb_dev_pu(r.dev))->rx_stranger, 1);
+    assert_int_equal(vb_dev_qp_state(r.dev, q->qpn, &now), 0);
+    assert_int_equal(now, VB_QPS_RTS);
+    loop_close(&r);
+}
+
+static void test_nothing_inline(void **state)
+{
+    struct loop_rig r;
+    struct loop_queue *q;
+    uint8_t bad = 0;
+
+    (void)state;
+    loop_open(&r, 1);
+    q = loop_queue(&r, &plain);
+    struct vb_code code = loop_write(r.memory, r.key, "", 1);
+    uint64_t counter = loop_put(q, code);
+    vb_put_be32(loop_block(q, counter) + 32, VB_WQE_INLINE);
+    loop_put(q, loop_nop());
+    run_all(&r, q);
+    assert_int_equal(loop_count(&q->cq, &bad), 2);
+    assert_int_equal(bad, 0);
+    loop_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -509,6 +579,9 @@ int main(void)
         cmocka_unit_test(test_rate),
         cmocka_unit_test(test_program_limit_and_audit),
         cmocka_unit_test(test_program_is_stopped),
+        cmocka_unit_test(test_what_is_done_completes),
+        cmocka_unit_test(test_hears_nobody),
+        cmocka_unit_test(test_nothing_inline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
