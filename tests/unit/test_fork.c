@@ -298,7 +298,7 @@ static void live_own_life(const char *address, const char *port)
 static void test_forking_while_threads_work(void **state)
 {
 #ifdef __SANITIZE_ADDRESS__
-    skip(); // it hung here once; its allocator is not known to be made for fork() beside threads
+    skip(); // its allocator's locks are not made for fork() beside threads (see mate.c)
 #endif
     struct duo d;
     struct vb_qp *qp[2];
