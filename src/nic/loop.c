@@ -214,6 +214,16 @@ static inline enum vb_cqe_syndrome copy_one(struct vb_pu *pu, struct vb_qpc *qp,
     return VB_SYN_OK;
 }
 
+// Goes on behind the segment that names the far side. False: there is none.
+static inline bool skip_remote(struct entry *e)
+{
+    if (e->segs < 1)
+        return false;
+    e->at += VB_WQE_SEG_BYTES;
+    e->segs--;
+    return true;
+}
+
 // One data segment with so many bytes, none of them inline, and no more than a message has.
 static inline bool is_one(const struct entry *e, uint32_t *len)
 {
@@ -228,10 +238,8 @@ static inline enum vb_cqe_syndrome do_read(struct vb_pu *pu, struct vb_qpc *qp, 
 {
     const uint8_t *raddr = e.at;
 
-    if (e.segs < 1)
+    if (!skip_remote(&e))
         return VB_SYN_LOCAL_QP_OP;
-    e.at += VB_WQE_SEG_BYTES;
-    e.segs--;
     return is_one(&e, bytes) ? copy_one(pu, qp, &e, raddr, *bytes, true)
                              : read_list(pu, qp, &e, raddr, bytes);
 }
@@ -312,10 +320,8 @@ static inline enum vb_cqe_syndrome do_write(struct vb_pu *pu, struct vb_qpc *qp,
 {
     const uint8_t *raddr = e.at;
 
-    if (e.segs < 1)
+    if (!skip_remote(&e))
         return VB_SYN_LOCAL_QP_OP;
-    e.at += VB_WQE_SEG_BYTES;
-    e.segs--;
     return !e.ctrl->opmod && is_one(&e, bytes) ? copy_one(pu, qp, &e, raddr, *bytes, false)
                                                : write_list(pu, qp, &e, raddr, bytes);
 }

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "chain/listing.h"
+#include "hash_kit.h"
 #include "verbena/offload.h"
 
 #include <setjmp.h>
@@ -182,13 +183,6 @@ struct vb_image *hash_image(uint32_t slots)
     return image;
 }
 
-static void key_of(uint32_t n, uint8_t key[VB_HASH_KEY_BYTES])
-{
-    uint64_t bits = (n + 1) * 0x9e3779b97f4aull;
-    for (int i = 0; i < VB_HASH_KEY_BYTES; i++)
-        key[i] = (uint8_t)(bits >> 8 * i);
-}
-
 // The regions and queues of a hash get are always in the same places.
 enum {
     QUEUE_K = 1,
@@ -204,7 +198,7 @@ void hash_prepare(void *ctx, struct vb_machine *m)
 
     for (uint32_t n = 0; n < HASH_BUCKETS; n++) {
         uint8_t key[VB_HASH_KEY_BYTES];
-        key_of(n, key);
+        hash_key_of(n, key);
         bucket[n].addr = htobe64(vb_machine_address(m, REGION_ITEMS) + n * HASH_VALUE_MAX);
         bucket[n].len = bucket[n].len_again = htobe32(1 + n * 37 % HASH_VALUE_MAX);
         vb_hash_store_key(bucket[n].key, key);
@@ -214,7 +208,7 @@ void hash_prepare(void *ctx, struct vb_machine *m)
         struct vb_hash_request request;
         uint32_t n = (uint32_t)vb_prng_below(&prng, HASH_BUCKETS);
         uint32_t key = vb_prng_below(&prng, 3) ? n : (n + 1) % HASH_BUCKETS;
-        key_of(key, request.key);
+        hash_key_of(key, request.key);
         vb_put_be64(request.bucket,
                     vb_machine_address(m, REGION_INDEX) + n * sizeof(struct vb_hash_bucket));
         vb_machine_send(m, QUEUE_K, &request, sizeof request);

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "duo.h"
+#include "hash_kit.h"
 #include "verbena/offload.h"
 
 #include <setjmp.h>
@@ -34,13 +35,6 @@ struct client {
     uint32_t answered;
 };
 
-static void key_of(uint32_t n, uint8_t key[VB_HASH_KEY_BYTES])
-{
-    uint64_t bits = (n + 1) * 0x9e3779b97f4aull;
-    for (int i = 0; i < VB_HASH_KEY_BYTES; i++)
-        key[i] = (uint8_t)(bits >> 8 * i);
-}
-
 static uint32_t length_of(uint32_t n)
 {
     return 1 + n * 37 % VALUE_MAX;
@@ -54,7 +48,7 @@ static void open_service(struct service *s, struct duo_state *state)
 
     for (uint32_t n = 0; n < BUCKETS; n++) {
         uint8_t key[VB_HASH_KEY_BYTES];
-        key_of(n, key);
+        hash_key_of(n, key);
         bucket[n].addr = htobe64((uintptr_t)memory + ITEMS + (uint64_t)n * VALUE_MAX);
         bucket[n].len = bucket[n].len_again = htobe32(length_of(n));
         vb_hash_store_key(bucket[n].key, key);
@@ -134,7 +128,7 @@ static void ask(struct service *s, struct client *c, uint32_t n, uint32_t bucket
     struct vb_hash_request request;
     const struct vb_sge sge = {(uintptr_t)&request, sizeof request, 0};
 
-    key_of(n, request.key);
+    hash_key_of(n, request.key);
     vb_put_be64(request.bucket,
                 (uintptr_t)s->d.end[1].memory + bucket * sizeof(struct vb_hash_bucket));
     assert_int_equal(vb_post_send(c->qp,

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "chain/machine.h"
+#include "hash_kit.h"
 #include "verbena/offload.h"
 
 #include <setjmp.h>
@@ -27,13 +28,6 @@ struct rig {
     uint32_t asked, answered;
 };
 
-static void key_of(uint32_t n, uint8_t key[VB_HASH_KEY_BYTES])
-{
-    uint64_t bits = (n + 1) * 0x9e3779b97f4aull;
-    for (int i = 0; i < VB_HASH_KEY_BYTES; i++)
-        key[i] = (uint8_t)(bits >> 8 * i);
-}
-
 static uint32_t length_of(uint32_t n)
 {
     return 1 + n * 37 % VALUE_MAX;
@@ -51,7 +45,7 @@ static void fill(struct rig *r)
 
     for (uint32_t n = 0; n < BUCKETS; n++) {
         uint8_t key[VB_HASH_KEY_BYTES];
-        key_of(n, key);
+        hash_key_of(n, key);
         bucket[n].addr = htobe64(vb_machine_address(r->m, r->items) + (uint64_t)n * VALUE_MAX);
         bucket[n].len = bucket[n].len_again = htobe32(length_of(n));
         vb_hash_store_key(bucket[n].key, key);
@@ -92,7 +86,7 @@ static void ask(struct rig *r, uint32_t n, uint32_t b)
 {
     struct vb_hash_request request;
 
-    key_of(n, request.key);
+    hash_key_of(n, request.key);
     vb_put_be64(request.bucket,
                 vb_machine_address(r->m, r->index) + b * sizeof(struct vb_hash_bucket));
     assert_int_equal(vb_machine_send(r->m, r->k, &request, sizeof request), 0);

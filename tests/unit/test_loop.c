@@ -560,6 +560,57 @@ static void test_nothing_inline(void **state)
     loop_close(&r);
 }
 
+// An entry that changes one behind it, which is opened while more than half of the depth is ahead.
+static uint64_t count_unless_changed(bool stepwise)
+{
+    static const uint8_t nop = VB_WQE_NOP;
+    struct loop_rig r;
+    struct loop_queue *q;
+
+    loop_open(&r, 1);
+    q = loop_queue(&r, &(struct loop_opts){.managed = true, .depth = 8});
+    loop_put(q, loop_enable(q, 10));
+    loop_put(q,
+             loop_write(loop_block(q, 6) + offsetof(struct vb_wqe_ctrl, opcode), q->key, &nop, 1));
+    for (int i = 2; i < 6; i++)
+        loop_put(q, loop_nop());
+    loop_doorbell(q);
+    loop_put(q, loop_count_up(&r, 0));
+    for (int i = 7; i < 10; i++)
+        loop_put(q, loop_nop());
+    if (stepwise)
+        loop_run(&r);
+    else
+        vb_pu_poll(vb_dev_pu(r.dev), r.now_ns);
+    uint64_t counted = loop_word(&r, 0);
+    loop_close(&r);
+    return counted;
+}
+
+static void test_polls_make_the_same_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(count_unless_changed(true), count_unless_changed(false));
+}
+
+// A managed queue with packets can be opened for many entries that make none.
+static void test_entries_without_packets_end_polls(void **state)
+{
+    struct loop_rig r;
+    struct loop_queue *q;
+
+    (void)state;
+    loop_open(&r, 1);
+    q = loop_queue(&r, &(struct loop_opts){.managed = true, .plain = true, .blocks = 1});
+    struct vb_code nop = loop_nop();
+    nop.fm_ce_se = 0;
+    loop_put(q, nop);
+    q->dbrec[VB_DBREC_SQ] = htobe32(32767);
+    vb_doorbell_ring(vb_dev_doorbells(r.dev), q->qpn);
+    assert_true(vb_pu_poll(vb_dev_pu(r.dev), 0) < 2000);
+    loop_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -582,6 +633,8 @@ int main(void)
         cmocka_unit_test(test_what_is_done_completes),
         cmocka_unit_test(test_hears_nobody),
         cmocka_unit_test(test_nothing_inline),
+        cmocka_unit_test(test_polls_make_the_same_steps),
+        cmocka_unit_test(test_entries_without_packets_end_polls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
