@@ -82,6 +82,9 @@
     X(RX_FATAL, "verdict", "fatal")                                          \
     X(RX_MALFORMED, "verdict", "malformed")                                  \
     X(RX_STRANGER, "verdict", "stranger")                                    \
+    X(UNASKED, "recovery", "a request sent without asking for an ACK")       \
+    X(ASKED_AGAIN, "recovery", "newest packet repeated, to ask for an ACK")  \
+    X(SETTLED, "recovery", "acknowledged before an end, unasked")            \
     X(TIMEOUT, "recovery", "acknowledgement timed out")                      \
     X(RNR_WAIT, "recovery", "RNR wait ended")                                \
     X(RESEND, "recovery", "request sent again")                              \

@@ -84,6 +84,7 @@ struct vb_intake {
 struct vb_asking {
     uint32_t psn0;
     int64_t una, cursor, sent_end; // packets: unacknowledged, next to send, one past the last sent
+    int64_t asked_end;             // one past the last packet in flight that asked for an ACK
     int64_t next_first;            // packet of the next request to be posted
     uint64_t bytes_posted;
     uint64_t posted, fetched, begun, done, retired, polled; // positions
@@ -179,6 +180,8 @@ struct vb_answering {
     uint8_t nak_syndrome;
     bool closing; // a fatal NAK is owed
     bool ack_due;
+    bool unasked;        // the last packet executed asked for no ACK,
+    bool unacked;        // or one before it, since the last ACK
     bool told;           // its peer has heard of credits,
     uint32_t told_limit; // up to this message
     struct vb_read_seen seen[VB_SIM_READS_SEEN];

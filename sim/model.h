@@ -134,6 +134,8 @@ bool vb_model_answer_result(struct vb_ep *ep, int64_t packet, uint64_t *old);
 void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
 void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt);
 void vb_model_answer_idle(struct vb_ep *ep);
+// The host prepares for an end: what came is acknowledged, asked for or not.
+void vb_model_settle(struct vb_ep *ep);
 // The peer has stored a response of ours: it must be one that we sent.
 void vb_model_answer_stored(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet);
 

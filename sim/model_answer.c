@@ -410,7 +410,7 @@ static void nak_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packe
                    "sent the syndrome 0x%02x, expected 0x%02x", pkt->syndrome, a->nak_syndrome);
     judge_order(ep, packet);
     a->silent = true;
-    a->nak_due = a->ack_due = a->nak_may_stand = false;
+    a->nak_due = a->ack_due = a->nak_may_stand = a->unacked = false;
     if (a->closing) {
         vb_model_failed(ep);
         ep->ask.may_flush = true;
@@ -432,7 +432,7 @@ static void ack_out(struct vb_ep *ep, const struct vb_packet *pkt)
     if (!a->ack_due && !a->nak_may_stand)
         vb_cover(cover_of(ep), VB_COVER_CREDIT_UPDATE);
     judge_order(ep, packet + 1);
-    a->nak_may_stand = false;
+    a->nak_may_stand = a->unacked = false;
     if (packet == a->epsn - 1)
         a->ack_due = false;
 }
@@ -470,6 +470,19 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
     } else {
         response_out(ep, step, pkt);
     }
+}
+
+void vb_model_settle(struct vb_ep *ep)
+{
+    struct vb_answering *a = &ep->answer;
+    bool open = ep->state == VB_QPS_RTS || ep->state == VB_QPS_RTR || ep->state == VB_QPS_SQD;
+
+    if (open && a->unacked && !a->nak_due && !a->nak_may_stand && !vb_ep_is_unreliable(ep)) {
+        a->ack_due = true;
+        vb_cover(cover_of(ep), VB_COVER_SETTLED);
+    }
+    vb_dev_qp_settle(ep->node->dev, ep->qpn);
+    vb_node_wake(ep->node);
 }
 
 void vb_model_answer_idle(struct vb_ep *ep)

@@ -8,6 +8,10 @@
 
 #include <string.h>
 
+enum {
+    ASK_NS = 1000000, // how long nothing in flight may ask for an acknowledgement
+};
+
 static struct vb_coverage *cover_of(struct vb_ep *ep)
 {
     return ep->node->world->cover;
@@ -74,6 +78,8 @@ static void advance(struct vb_ep *ep, int64_t to)
         vb_cover(cover_of(ep), VB_COVER_WRAP_PSN);
     if (a->cursor < to)
         a->cursor = to;
+    if (a->asked_end < to)
+        a->asked_end = to;
     a->retries_left = ep->link.retry_cnt;
     a->rnr_left = ep->link.rnr_retry;
     a->gap_seen = a->may_probe = false;
@@ -228,11 +234,16 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
 
 // ---- answers in
 
+static void go_back(struct vb_asking *a)
+{
+    a->cursor = a->asked_end = a->una;
+}
+
 static enum vb_rx_verdict gap(struct vb_ep *ep)
 {
     if (!ep->ask.gap_seen) {
         ep->ask.gap_seen = ep->ask.went_back = ep->ask.may_probe = true;
-        ep->ask.cursor = ep->ask.una;
+        go_back(&ep->ask);
     }
     return VB_RX_GAP;
 }
@@ -247,7 +258,7 @@ static bool retry(struct vb_ep *ep)
         return false;
     }
     a->retries_left--;
-    a->cursor = a->una;
+    go_back(a);
     a->went_back = a->may_probe = true;
     return true;
 }
@@ -290,7 +301,7 @@ static enum vb_rx_verdict on_rnr(struct vb_ep *ep, unsigned code)
         }
         a->rnr_left--;
     }
-    a->cursor = a->una;
+    go_back(a);
     a->rnr_wait = a->may_probe = true;
     a->armed = false;
     a->rnr_until_ns = ep->node->world->now_ns + vb_rnr_timer_ns((uint8_t)code);
@@ -404,12 +415,35 @@ void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_fo
 
 // ---- time
 
+static uint64_t ask_wait_ns(const struct vb_ep *ep)
+{
+    uint64_t timeout_ns = 4096ull << ep->link.timeout;
+    return timeout_ns < ASK_NS ? timeout_ns : ASK_NS;
+}
+
+// Nothing in flight asks for an acknowledgement.
+static void on_ask_timer(struct vb_ep *ep)
+{
+    struct vb_asking *a = &ep->ask;
+    uint64_t now = ep->node->world->now_ns;
+
+    VB_MODEL_CHECK(ep, a->armed && a->una < a->sent_end && !a->rnr_wait && a->asked_end <= a->una,
+                   "asked for an acknowledgement that is on its way");
+    VB_MODEL_CHECK(ep, now >= a->armed_ns + ask_wait_ns(ep), "asked too early");
+    a->armed = a->cursor < a->sent_end; // it waits on; otherwise it asks at once
+    a->armed_ns = a->resent_ns = now;
+}
+
 // After going back the time may run on or start with the next packet: both are in time.
 void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
 {
     struct vb_asking *a = &ep->ask;
     uint64_t now = ep->node->world->now_ns;
 
+    if (step->opcode == VB_REQ_TIMER_ASK) {
+        on_ask_timer(ep);
+        return;
+    }
     a->may_probe = true;
     if (step->opcode == VB_REQ_TIMER_CREDIT) {
         VB_MODEL_CHECK(ep, !a->rnr_wait, "asked for credits during a RNR wait");
@@ -444,7 +478,8 @@ static uint64_t deadline_of(const struct vb_ep *ep, bool held, bool waits)
     if (waits)
         return UINT64_MAX; // those whose packets fill the window have timers
     if (a->armed && !a->went_back)
-        retry_ns = a->resent_ns + (4096ull << ep->link.timeout);
+        retry_ns =
+            a->resent_ns + (a->asked_end > a->una ? 4096ull << ep->link.timeout : ask_wait_ns(ep));
     return held ? ask_ns : retry_ns;
 }
 

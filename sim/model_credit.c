@@ -69,8 +69,9 @@ void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt)
 void vb_model_credit_answer_idle(struct vb_ep *ep)
 {
     const struct vb_answering *a = &ep->answer;
-    // The end of a message is acknowledged, which tells.
-    bool enough = a->message != VB_SIM_NO_MESSAGE || vb_psn_diff(a->told_limit, a->msn) > 0;
+    // The end of a message is acknowledged, which tells; without that the peer knew it had enough.
+    bool enough = a->message != VB_SIM_NO_MESSAGE || vb_psn_diff(a->told_limit, a->msn) > 0 ||
+                  a->acked < a->epsn;
 
     VB_MODEL_CHECK(ep, !a->told || enough || a->posted == a->taken,
                    "is idle with %llu receives and told its peer of none",

@@ -64,6 +64,8 @@ static enum vb_rx_verdict accept(struct vb_ep *ep, const struct vb_packet *pkt, 
 
     a->epsn += packets;
     a->silent = false;
+    a->unasked = !pkt->ack_request;
+    a->unacked |= a->unasked;
     a->ack_due |= a->nak_due || pkt->ack_request;
     a->nak_may_stand |= a->nak_due;
     a->nak_due = false;

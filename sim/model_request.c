@@ -3,6 +3,7 @@
 // executes no other.
 #include "sim/model.h"
 
+#include "base/serial.h"
 #include "wire/roce.h"
 
 #include <string.h>
@@ -10,6 +11,8 @@
 enum {
     READ_SEGMENT_BYTES = 64 * 1024,
     PACKET_COST = 64, // of the window, beside its payload
+    UNASKED_MAX = 16, // packets in a row that ask for no acknowledgement
+    CREDITS_LOW = 4,  // with fewer left each message asks
 };
 
 static struct vb_coverage *cover_of(struct vb_ep *ep)
@@ -98,6 +101,22 @@ static uint8_t data_opcode(const struct vb_work *work, bool first, bool last)
     return first ? VB_RC_WRITE_FIRST : VB_RC_WRITE_MIDDLE;
 }
 
+// Somebody waits for the completion, it is not the first time, or many before it did not ask.
+static void judge_asking(struct vb_ep *ep, const struct vb_work *work, const struct vb_packet *pkt)
+{
+    const struct vb_asking *a = &ep->ask;
+    bool again = a->cursor < a->sent_end;
+
+    bool low = a->limited && vb_psn_diff(a->limit, a->ssn) < CREDITS_LOW;
+    bool must = (work->flags & VB_WR_SIGNALED) || again || low ||
+                a->cursor - a->asked_end >= UNASKED_MAX - 1;
+
+    VB_MODEL_CHECK(ep, pkt->ack_request || !must, "the last packet at PSN %u asks for no ACK",
+                   pkt->psn);
+    if (!pkt->ack_request)
+        vb_cover(cover_of(ep), VB_COVER_UNASKED);
+}
+
 static void judge_data_head(struct vb_ep *ep, const struct vb_work *work,
                             const struct vb_packet *pkt, bool first, bool last)
 {
@@ -108,7 +127,8 @@ static void judge_data_head(struct vb_ep *ep, const struct vb_work *work,
                    "sent opcode %u at PSN %u, expected %u", pkt->opcode, pkt->psn,
                    data_opcode(work, first, last));
     VB_MODEL_CHECK(ep, pkt->solicited == solicited, "the solicited bit is %d", pkt->solicited);
-    VB_MODEL_CHECK(ep, !last || pkt->ack_request, "the last packet asks for no acknowledgement");
+    if (last)
+        judge_asking(ep, work, pkt);
     VB_MODEL_CHECK(ep, !carries || pkt->imm == work->imm,
                    "PSN %u carries the immediate %08x, posted was %08x", pkt->psn, pkt->imm,
                    work->imm);
@@ -256,10 +276,26 @@ static void judge_window(struct vb_ep *ep)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_WINDOW);
 }
 
+// The newest packet once more, because nothing in flight asks for an acknowledgement of it.
+static bool repeats_newest(struct vb_ep *ep, const struct vb_packet *pkt)
+{
+    const struct vb_asking *a = &ep->ask;
+
+    if (a->cursor != a->sent_end || a->una == a->sent_end || a->asked_end == a->sent_end ||
+        pkt->psn != vb_model_ask_psn(a, a->sent_end - 1))
+        return false;
+    VB_MODEL_CHECK(ep, pkt->ack_request, "repeats PSN %u and asks for nothing", pkt->psn);
+    vb_cover(cover_of(ep), VB_COVER_ASKED_AGAIN);
+    return true;
+}
+
 void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
 {
     struct vb_asking *a = &ep->ask;
     struct vb_forecast f = {0};
+
+    bool repeats = repeats_newest(ep, pkt);
+    a->cursor -= repeats;
     uint64_t position = position_of(ep, a->cursor);
 
     VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD,
@@ -271,8 +307,10 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     if (ep->node->world->violated)
         return;
     const struct vb_work *work = vb_ep_work(ep, position);
-    judge_window(ep);
-    vb_model_credit_out(ep, work);
+    if (!repeats) { // whose first has its place and its receive
+        judge_window(ep);
+        vb_model_credit_out(ep, work);
+    }
     VB_MODEL_CHECK(ep, pkt->xrc_srqn == work->srqn, "PSN %u names SRQ %u, posted was %u", pkt->psn,
                    pkt->xrc_srqn, work->srqn);
     if (a->cursor < a->sent_end)
@@ -284,11 +322,14 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     else
         judge_data(ep, work, pkt, &f);
     vb_model_judge_touches(ep, step, &f);
-    bool alone = a->cursor == a->una;
+    bool alone = a->cursor == a->una, asks = pkt->ack_request || work->opcode == VB_WR_READ;
+    bool first_asks = asks && a->asked_end <= a->una;
     a->cursor += work->opcode == VB_WR_READ ? vb_model_packets(ep, pkt->dma_len) : 1;
     if (a->sent_end < a->cursor)
         a->sent_end = a->cursor;
-    if (!a->armed) {
+    if (asks)
+        a->asked_end = a->cursor;
+    if (!a->armed || first_asks) {
         a->armed = true;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
     } else if (a->went_back || alone) { // it may have waited for credits

@@ -337,6 +337,8 @@ static void misbehave(struct vb_node *node, struct vb_ep *ep)
         else
             vb_conn_reset(ep->conn);
     }
+    if (chance(node, 20000))
+        vb_model_settle(ep);
     if (chance(node, 20000)) {
         const struct vb_region *r = node->exposed[ep->opts.domain][draw(node, 0, 3)];
         uint32_t len = (uint32_t)draw(node, 1, 256);

@@ -36,7 +36,8 @@ struct vb_due {
     uint32_t flags, imm;         // of a receive
     uint32_t src_qpn;            // of a datagram
     uint64_t position;           // of the request in its queue
-    int64_t packet;              // of a receive: the last one of its message
+    int64_t packet;              // of a receive: the last one of its message,
+    bool unasked;                // which asked for no ACK
     const struct vb_simsrq *srq; // that it came from
 };
 

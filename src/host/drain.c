@@ -61,11 +61,20 @@ static bool is_acknowledged(struct vb_nic *nic, const struct vb_qp *qp)
            p.retired >= vb_host_posted(nic, &qp->driver);
 }
 
+static void settle(struct vb_nic *nic, const struct vb_qp *only)
+{
+    if (only)
+        vb_dev_qp_settle(nic->dev, only->driver.qpn);
+    for (struct vb_link *l = nic->qps.head.next; !only && l != &nic->qps.head; l = l->next)
+        vb_dev_qp_settle(nic->dev, VB_CONTAINER_OF(l, struct vb_qp, link)->driver.qpn);
+}
+
 // Needs the locks. Runs the NIC; true: nothing is owed, and without `only`, nothing under way.
 static bool turn(struct vb_nic *nic, const struct vb_qp *only)
 {
     bool done = true;
 
+    settle(nic, only);
     for (uint32_t i = 0; i < nic->lanes; i++) {
         vb_lane_run(&nic->lane[i]);
         if (!only || only->send_cq->lane == &nic->lane[i])

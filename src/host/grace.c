@@ -55,6 +55,7 @@ static bool has_ended(struct vb_nic *nic, struct wait *list, uint32_t count)
 
     for (uint32_t i = 0; i < count; i++) {
         struct vb_qp_progress p;
+        vb_dev_qp_settle(nic->dev, list[i].qpn);
         if (!list[i].done && vb_dev_qp_progress(nic->dev, list[i].qpn, &p) == 0) {
             list[i].answered = list[i].answered || p.answers_owed == 0;
             list[i].done = list[i].answered && (p.retired >= list[i].until || !p.running);

@@ -220,7 +220,7 @@ bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp)
         r->head = wr->next;
         if (!r->head)
             r->tail = NULL;
-        if ((wr->fm_ce_se & VB_WQE_CE_MASK) < VB_WQE_CE_ALWAYS) {
+        if (!vb_wr_is_signaled(wr)) {
             vb_wr_put(&pu->pool, wr);
             continue;
         }

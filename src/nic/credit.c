@@ -92,7 +92,8 @@ bool vb_credit_holds(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 
     if (wr->next == r->unbegun)
         wr->ssn = r->ssn; // the last that began
-    if (!r->limited || r->send_psn != wr->first_psn || vb_psn_diff(wr->ssn, r->limit) <= 0)
+    if (!r->limited || r->asking || r->send_psn != wr->first_psn ||
+        vb_psn_diff(wr->ssn, r->limit) <= 0)
         return false;
     if (r->send_psn != r->una_psn)
         return true; // an answer will come

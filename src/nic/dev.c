@@ -608,6 +608,16 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
     return 0;
 }
 
+void vb_dev_qp_settle(struct vb_dev *dev, uint32_t qpn)
+{
+    struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    if (!qp || qp->state == VB_QPS_RESET || qp->state == VB_QPS_INIT)
+        return;
+    if (vb_qpc_is_reliable(qp) && qp->state < VB_QPS_SQE && !qp->loops)
+        vb_requester_settle(qp->pu, qp);
+    vb_responder_settle(qp->pu, qp);
+}
+
 const struct vb_qp_counters *vb_dev_qp_counters(struct vb_dev *dev, uint32_t qpn)
 {
     const struct vb_qpc *qp = vb_dev_qp(dev, qpn);

@@ -204,6 +204,9 @@ struct vb_qp_progress {
     bool running;          // posted work is executed or flushed
 };
 int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *progress);
+// Before something ends: asks for the acknowledgement of all that was sent, and acknowledges all
+// that came, also where no packet asked for it.
+void vb_dev_qp_settle(struct vb_dev *dev, uint32_t qpn);
 // A datagram queue pair gets a copy of what comes to the group (-EINVAL: of another type; -EEXIST).
 int vb_dev_qp_attach(struct vb_dev *dev, uint32_t qpn, const struct vb_ip *group);
 int vb_dev_qp_detach(struct vb_dev *dev, uint32_t qpn, const struct vb_ip *group);

@@ -221,6 +221,8 @@ uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_requester_rewind(struct vb_pu *pu, struct vb_qpc *qp);
 // Moves the acknowledged edge to `psn` (exclusive) within the request at the edge.
 void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn);
+// Somebody waits for all that was sent: asks for an ACK if nothing in flight does.
+void vb_requester_settle(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp);
 // Fails the oldest unacknowledged request with the syndrome, and with it the queue pair.
 void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome syndrome);
@@ -238,6 +240,8 @@ bool vb_completer_step(struct vb_pu *pu, struct vb_qpc *qp);
 enum vb_rx_verdict vb_responder_receive(struct vb_pu *pu, struct vb_qpc *qp,
                                         const struct vb_packet *pkt);
 // Sends one READ response, ACK or NAK. False: nothing owed.
+// The queue pair may be about to go: acknowledges also what did not ask for it.
+void vb_responder_settle(struct vb_pu *pu, struct vb_qpc *qp);
 bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_responder_complete(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_responder_reset(struct vb_qpc *qp);

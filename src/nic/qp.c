@@ -222,7 +222,7 @@ static int to_rts(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     qp->retry_cnt = r->retries_left = m->retry_cnt;
     qp->rnr_retry = r->rnr_left = m->rnr_retry;
     qp->max_rd_atomic = m->max_rd_atomic;
-    r->una_psn = r->send_psn = r->max_psn = r->next_psn = m->sq_psn;
+    r->una_psn = r->send_psn = r->max_psn = r->asked_psn = r->next_psn = m->sq_psn;
     qp->state = VB_QPS_RTS;
     vb_sq_refresh(qp);
     vb_pu_kick(pu, qp);

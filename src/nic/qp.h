@@ -50,6 +50,8 @@ struct vb_requester {
     uint32_t una_psn;       // oldest unacknowledged packet
     uint32_t send_psn;      // next packet to send
     uint32_t max_psn;       // one past the last packet ever sent
+    uint32_t asked_psn;     // one past the last packet that asked for an ACK
+    struct vb_wr *newest;   // request of the packet before max_psn, while that is in flight
     uint32_t next_psn;      // first packet of the next request to begin
     uint64_t cost_next;     // window cost of everything begun
     uint64_t cost_sent, cost_acked;
@@ -58,6 +60,7 @@ struct vb_requester {
     uint8_t retries_left, rnr_left;
     bool gap_seen; // went back for a lost response; not again before progress
     bool silence;  // timed out, and has heard nothing since
+    bool asking;   // repeats its newest packet, with the request for an ACK
     enum vb_req_timer timer_kind;
     struct vb_timer timer;
     bool limited;   // the peer tells credits
@@ -128,6 +131,7 @@ struct vb_responder {
     bool nak_sent; // silent about packets ahead until one in sequence comes
     bool closing;  // a fatal NAK is owed; the queue pair fails once it is sent
     bool gone;     // memory was refused because it is not there: our fault, not the peer's
+    bool unacked;  // something that asked for no ACK has come since the last one
     uint32_t nak_psn;
     uint32_t far_psn; // the farthest packet that was dropped since the expected one was missed
     enum vb_message message; // in progress

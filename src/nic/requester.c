@@ -11,6 +11,9 @@
 enum {
     PACKET_COST = 64, // window cost of a packet beyond its payload
     ACK_EVERY = 16,   // packets between requests for an ACK; a whole turn ends with one
+    UNASKED_MAX = 16, // packets in a row that ask for none
+    CREDITS_LOW = 4,  // who can send so few messages more asks, to hear of new receives
+    ASK_NS = 1000000, // how long the newest packet may be in flight without an ACK to come
 };
 
 static uint32_t offset_of(const struct vb_wr *wr, uint32_t psn)
@@ -35,7 +38,8 @@ static bool must_wait(struct vb_pu *pu, struct vb_qpc *qp)
     if (__builtin_expect(qp->req.silence, 0) && peer->users > 1 &&
         qp->req.cost_sent != qp->req.cost_acked)
         return true;
-    return __builtin_expect(peer->in_flight >= peer->open, 0) && vb_peer_must_wait(pu, qp);
+    return __builtin_expect(peer->in_flight >= peer->open, 0) && !qp->req.asking &&
+           vb_peer_must_wait(pu, qp);
 }
 
 static void set_cost_sent(struct vb_qpc *qp, uint64_t cost)
@@ -52,7 +56,7 @@ static void set_cost_acked(struct vb_qpc *qp, uint64_t cost)
     qp->req.cost_acked = cost;
 }
 
-// Starts the wait for an acknowledgement, unless a timer runs already.
+// Starts the wait for an acknowledgement, unless such a timer runs already.
 static void arm_ack_timer(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
@@ -61,6 +65,41 @@ static void arm_ack_timer(struct vb_pu *pu, struct vb_qpc *qp)
         return;
     r->timer_kind = VB_REQ_TIMER_ACK;
     vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + qp->ack_timeout_ns);
+}
+
+// The same when no packet in flight asks for one.
+static void arm_ask_timer(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+    bool sooner = qp->ack_timeout_ns != 0 && qp->ack_timeout_ns < ASK_NS;
+
+    if (r->timer_kind >= VB_REQ_TIMER_ASK)
+        return;
+    r->timer_kind = VB_REQ_TIMER_ASK;
+    vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + (sooner ? qp->ack_timeout_ns : ASK_NS));
+}
+
+static void disarm_ack_timer(struct vb_requester *r)
+{
+    if (r->timer_kind != VB_REQ_TIMER_ACK && r->timer_kind != VB_REQ_TIMER_ASK)
+        return;
+    r->timer_kind = VB_REQ_TIMER_NONE;
+    vb_timer_disarm(&r->timer);
+}
+
+// Something waits for all that was sent, and its newest packet did not ask for an ACK: that one
+// goes out again, and asks. The peer drops it as a duplicate.
+void vb_requester_settle(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    if (r->send_psn != r->max_psn || r->asked_psn == r->max_psn || r->una_psn == r->max_psn ||
+        r->timer_kind == VB_REQ_TIMER_RNR)
+        return;
+    r->asking = true; // it still has its place in the window
+    r->send_psn = vb_psn_add(r->max_psn, VB_PSN_MASK);
+    r->cursor = r->newest;
+    vb_pu_kick(pu, qp);
 }
 
 // ---- acknowledged edge
@@ -81,6 +120,7 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
     if (vb_psn_diff(psn, r->send_psn) > 0) {
         // Answers to packets sent before going back arrived after all: skip what they cover.
         r->send_psn = psn;
+        r->asking = false;
         set_cost_sent(qp, r->cost_acked);
         r->cursor = in_flight ? r->una_wr : NULL;
     }
@@ -89,13 +129,14 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
         r->rnr_left = qp->rnr_retry;
         r->gap_seen = r->silence = false;
         r->probe = false;
-        if (r->timer_kind == VB_REQ_TIMER_ACK) {
-            r->timer_kind = VB_REQ_TIMER_NONE;
-            vb_timer_disarm(&r->timer);
-        }
+        disarm_ack_timer(r);
     }
-    if (r->una_psn != r->max_psn)
-        arm_ack_timer(pu, qp);
+    if (r->una_psn != r->max_psn) {
+        if (vb_psn_diff(r->asked_psn, psn) > 0)
+            arm_ack_timer(pu, qp);
+        else
+            arm_ask_timer(pu, qp);
+    }
     vb_pu_kick(pu, qp); // also for those who wait for room: they are woken at the end of its turn
 }
 
@@ -103,11 +144,9 @@ void vb_requester_rewind(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
-    if (r->timer_kind == VB_REQ_TIMER_ACK) { // what is sent again starts the wait anew
-        r->timer_kind = VB_REQ_TIMER_NONE;
-        vb_timer_disarm(&r->timer);
-    }
-    r->send_psn = r->una_psn;
+    disarm_ack_timer(r); // what is sent again starts the wait anew
+    r->send_psn = r->asked_psn = r->una_psn;
+    r->asking = false;
     vb_peer_withdraw(pu, qp);
     r->reads_out = 0;
     r->probe = true;
@@ -136,6 +175,11 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
     r->timer_kind = VB_REQ_TIMER_NONE;
     if (qp->state != VB_QPS_RTS && qp->state != VB_QPS_SQD)
         return;
+    if (kind == VB_REQ_TIMER_ASK) {
+        arm_ask_timer(pu, qp); // if it cannot go out now
+        vb_requester_settle(pu, qp);
+        return;
+    }
     if (kind == VB_REQ_TIMER_ACK) {
         VB_COUNT(pu, qp, local_ack_timeout_err);
         if (r->retries_left == 0) {
@@ -191,8 +235,10 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
 // A request that cannot be executed fails in its turn: when all before it are acknowledged.
 static bool fail_in_turn(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wr *wr)
 {
-    if (qp->req.una_wr != wr)
+    if (qp->req.una_wr != wr) {
+        vb_requester_settle(pu, qp);
         return false;
+    }
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
               .counter = wr->counter, .detail = wr->syndrome);
     vb_requester_fail(pu, qp, wr->syndrome);
@@ -248,37 +294,43 @@ static enum vb_cqe_syndrome change_key(struct vb_pu *pu, struct vb_qpc *qp, cons
     return r == VB_MEM_OK ? VB_SYN_OK : VB_SYN_BIND;
 }
 
+static void number(struct vb_requester *r, struct vb_wr *wr, uint32_t psns)
+{
+    wr->first_psn = r->next_psn;
+    wr->psns = psns;
+    wr->cost_base = r->cost_next;
+    r->next_psn = vb_psn_add(r->next_psn, psns);
+    r->cost_next += wr->length + (uint64_t)psns * PACKET_COST;
+    r->unbegun = wr->next;
+    r->fetched_ahead--;
+    if (psns > 0) {
+        r->cursor = wr;
+        r->ssn++;
+    }
+}
+
 static void give_numbers(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 {
     struct vb_requester *r = &qp->req;
 
-    wr->first_psn = r->next_psn;
-    wr->psns = vb_wqe_is_local(wr->opcode) ? 0 : vb_packets_of(qp, wr->length);
-    wr->cost_base = r->cost_next;
-    r->next_psn = vb_psn_add(r->next_psn, wr->psns);
-    r->cost_next += wr->length + (uint64_t)wr->psns * PACKET_COST;
-    r->unbegun = wr->next;
-    r->fetched_ahead--;
+    number(r, wr, vb_wqe_is_local(wr->opcode) ? 0 : vb_packets_of(qp, wr->length));
     if (wr->awaits)
         r->reads_open++;
-    if (wr->psns > 0) {
-        r->cursor = wr;
-        r->ssn++;
+    if (wr->psns > 0)
         return;
-    }
     pu->turn_frames++; // it makes no packet that would end the turn
     pu->looped++;
     if (r->una_wr == wr)
         vb_requester_acked(pu, qp, r->una_psn); // nothing to wait for
+    else if (vb_wr_is_signaled(wr))
+        vb_requester_settle(pu, qp);
 }
 
-static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
+static __attribute__((noinline)) bool begin_otherwise(struct vb_pu *pu, struct vb_qpc *qp,
+                                                      struct vb_wr *wr)
 {
     struct vb_requester *r = &qp->req;
-    struct vb_wr *wr = r->unbegun;
 
-    if (!wr)
-        return false;
     if ((wr->awaits || !qp->plain) && wr->syndrome == VB_SYN_OK)
         wr->syndrome = (uint8_t)judge(qp, wr);
     if (wr->syndrome != VB_SYN_OK)
@@ -286,8 +338,10 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
     if ((wr->fm_ce_se & VB_WQE_FENCE) && r->reads_open > 0)
         return false;
     if (wr->opcode == VB_WQE_UMR) {
-        if (r->una_wr != wr)
+        if (r->una_wr != wr) {
+            vb_requester_settle(pu, qp);
             return false; // keys change when all that may use them is done
+        }
         wr->syndrome = (uint8_t)change_key(pu, qp, wr);
         if (wr->syndrome != VB_SYN_OK)
             return fail_in_turn(pu, qp, wr);
@@ -312,18 +366,36 @@ static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
     return true;
 }
 
+// Most requests are data on a reliable connection, with nothing to wait for or to judge.
+static bool begin(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_wr *wr = qp->req.unbegun;
+
+    if (!wr)
+        return false;
+    bool data = (wr->opcode & ~3u) == VB_WQE_WRITE; // or SEND, with immediate data or without
+    if (!data || !qp->plain || wr->syndrome | (wr->fm_ce_se & VB_WQE_FENCE) || pu->dev->hooks)
+        return begin_otherwise(pu, qp, wr);
+    number(&qp->req, wr, vb_packets_of(qp, wr->length));
+    VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
+              .counter = wr->counter, .bytes = wr->length);
+    return true;
+}
+
 // ---- send
 
 // Packets `index` and so on of the request at the cursor.
-static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t index, uint32_t psns)
+static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t index, uint32_t psns, bool ack)
 {
     struct vb_requester *r = &qp->req;
     struct vb_wr *wr = r->cursor;
     uint32_t packets = index + psns; // of the request that have been sent
 
     r->send_psn = vb_psn_add(r->send_psn, psns);
-    if (vb_psn_diff(r->send_psn, r->max_psn) > 0)
+    if (vb_psn_diff(r->send_psn, r->max_psn) > 0) {
         r->max_psn = r->send_psn;
+        r->newest = wr;
+    }
     if (packets >= wr->psns) {
         do
             wr = wr->next; // requests without packets have nothing to repeat
@@ -334,10 +406,15 @@ static void sent(struct vb_pu *pu, struct vb_qpc *qp, uint32_t index, uint32_t p
     } else {
         set_cost_sent(qp, wr->cost_base + (uint64_t)packets * (qp->mtu + PACKET_COST));
     }
-    if (vb_qpc_is_reliable(qp))
-        arm_ack_timer(pu, qp);
-    else
+    if (__builtin_expect(!vb_qpc_is_reliable(qp), 0)) {
         vb_requester_acked(pu, qp, r->send_psn); // what was sent is done with
+    } else if (ack) {
+        r->asked_psn = r->send_psn;
+        r->asking = false;
+        arm_ack_timer(pu, qp);
+    } else {
+        arm_ask_timer(pu, qp);
+    }
 }
 
 // As on a reliable connection; other services shift it.
@@ -436,18 +513,41 @@ static void put_headers(uint8_t *at, const struct vb_qpc *qp, const struct vb_wr
         memcpy(at, &wr->imm, sizeof wr->imm); // as it stands in the entry
 }
 
-static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
+// The last packet of a request asks for an ACK if somebody waits for its completion; otherwise a
+// later one may ask for both, unless that cannot be relied on.
+static bool asks(const struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_wr *wr,
+                 uint32_t len, bool last)
 {
-    uint32_t psn = qp->req.send_psn, index = offset_of(wr, psn);
-    uint32_t offset = index << qp->mtu_shift;
-    uint32_t len = wr->length - offset < qp->mtu ? wr->length - offset : qp->mtu;
-    bool last = index + 1 == wr->psns;
+    const struct vb_requester *r = &qp->req;
+
+    if (qp->peer->in_flight + len + PACKET_COST >= qp->peer->open ||
+        pu->turn_frames % ACK_EVERY == ACK_EVERY - 1 || r->silence | r->asking)
+        return true;
+    if (!last)
+        return false;
+    return vb_wr_is_signaled(wr) || r->send_psn != r->max_psn ||
+           vb_psn_diff(r->send_psn, r->asked_psn) >= UNASKED_MAX - 1 ||
+           (r->limited && vb_psn_diff(r->limit, r->ssn) < CREDITS_LOW);
+}
+
+static uint32_t solicited_bit(const struct vb_wr *wr, bool last)
+{
+    if (__builtin_expect(wr->fm_ce_se & VB_WQE_SOLICITED, 0) && last && wr->opcode != VB_WQE_WRITE)
+        return VB_BTH_SOLICITED;
+    return 0;
+}
+
+// One packet of a SEND or WRITE, or, made for that case alone, the only one.
+static inline __attribute__((always_inline)) bool send_data(struct vb_pu *pu, struct vb_qpc *qp,
+                                                            struct vb_wr *wr, bool only)
+{
+    uint32_t psn = qp->req.send_psn, index = only ? 0 : offset_of(wr, psn);
+    uint32_t offset = index << qp->mtu_shift, left = wr->length - offset;
+    uint32_t len = only || left < qp->mtu ? left : qp->mtu;
+    bool last = only || index + 1 == wr->psns;
     uint8_t opcode = vb_opcode_for(qp->transport, request_opcode(wr->opcode, index == 0, last));
     const struct vb_opcode_info *info = &vb_opcode_table[opcode];
-    bool solicited = (wr->fm_ce_se & VB_WQE_SOLICITED) && last && wr->opcode != VB_WQE_WRITE;
-    uint64_t in_flight = qp->peer->in_flight + len + PACKET_COST;
-    bool ack = vb_qpc_is_reliable(qp) && (last || pu->turn_frames % ACK_EVERY == ACK_EVERY - 1 ||
-                                          in_flight >= qp->peer->open || qp->req.silence);
+    bool ack = vb_qpc_is_reliable(qp) && asks(pu, qp, wr, len, last);
     uint8_t *at = vb_pu_tx_at(pu);
     const uint8_t *lent;
 
@@ -456,14 +556,26 @@ static bool send_data(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
         return fail_in_turn(pu, qp, wr);
     }
     put_headers(at, qp, wr, info,
-                (uint32_t)opcode << 24 | (solicited ? VB_BTH_SOLICITED : 0) | VB_BTH_MIGREQ |
+                (uint32_t)opcode << 24 | solicited_bit(wr, last) | VB_BTH_MIGREQ |
                     vb_packet_pad(len) << VB_BTH_PAD_SHIFT | VB_PKEY_DEFAULT,
                 psn | (ack ? VB_BTH_ACK_REQUEST : 0));
     vb_pu_tx_commit(pu, qp, qp->path, info->header_bytes, len, lent);
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = opcode, .qpn = qp->qpn, .psn = psn,
               .bytes = len, .counter = wr->counter);
-    sent(pu, qp, index, 1);
+    sent(pu, qp, index, 1, ack);
     return true;
+}
+
+static __attribute__((noinline)) bool send_only(struct vb_pu *pu, struct vb_qpc *qp,
+                                                struct vb_wr *wr)
+{
+    return send_data(pu, qp, wr, true);
+}
+
+static __attribute__((noinline)) bool send_one(struct vb_pu *pu, struct vb_qpc *qp,
+                                               struct vb_wr *wr)
+{
+    return send_data(pu, qp, wr, false);
 }
 
 static bool send_datagram(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
@@ -491,7 +603,7 @@ static bool send_datagram(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     };
     if (!put_request(pu, qp, path, wr, &pkt, 0))
         return fail_in_turn(pu, qp, wr);
-    sent(pu, qp, 0, 1);
+    sent(pu, qp, 0, 1, true);
     return true;
 }
 
@@ -535,7 +647,7 @@ static bool send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     if (!put_request(pu, qp, qp->path, wr, &pkt, 0))
         return fail_in_turn(pu, qp, wr);
     qp->req.reads_out++;
-    sent(pu, qp, 0, 1);
+    sent(pu, qp, 0, 1, true);
     return true;
 }
 
@@ -562,8 +674,16 @@ static bool send_read(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     VB_RECORD(pu, .kind = VB_STEP_FRAME_OUT, .opcode = pkt.opcode, .qpn = qp->qpn, .psn = pkt.psn,
               .counter = wr->counter);
     qp->req.reads_out++;
-    sent(pu, qp, index, end - index);
+    sent(pu, qp, index, end - index, true);
     return true;
+}
+
+// The packet just written asks, too.
+static void make_ask(struct vb_pu *pu, struct vb_qpc *qp, uint8_t *last_word)
+{
+    vb_put_be32(last_word, vb_get_be32(last_word) | VB_BTH_ACK_REQUEST);
+    qp->req.asked_psn = qp->req.send_psn;
+    arm_ack_timer(pu, qp);
 }
 
 // A packet after which the rate makes the others wait asks for an ACK: the wait may be longer than
@@ -575,9 +695,9 @@ static bool send_at_rate(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 
     if (vb_congestion_holds(pu, qp))
         return false;
-    bool made = send_data(pu, qp, wr);
+    bool made = send_one(pu, qp, wr);
     if (pu->txq.count > frames && vb_congestion_charge(pu, qp) && vb_qpc_is_reliable(qp))
-        vb_put_be32(last_word, vb_get_be32(last_word) | VB_BTH_ACK_REQUEST);
+        make_ask(pu, qp, last_word);
     return made;
 }
 
@@ -607,8 +727,9 @@ static inline __attribute__((always_inline)) bool send_next(struct vb_pu *pu, st
         if (vb_credit_holds(pu, qp, wr))
             return false;
     }
-    return __builtin_expect(qp->sends_plainly, 1) ? send_data(pu, qp, wr)
-                                                  : send_otherwise(pu, qp, wr);
+    if (__builtin_expect(!qp->sends_plainly, 0))
+        return send_otherwise(pu, qp, wr);
+    return wr->psns == 1 ? send_only(pu, qp, wr) : send_one(pu, qp, wr);
 }
 
 // In SQD nothing is fetched or begun; the host hears when the last request is done.
@@ -620,7 +741,8 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
         qp->drained = true;
         vb_pu_event(pu, VB_EVENT_SQ_DRAINED, qp->qpn);
     }
-    return false;
+    vb_requester_settle(pu, qp);
+    return qp->req.asking && send_next(pu, qp);
 }
 
 static inline bool step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -629,7 +751,9 @@ static inline bool step(struct vb_pu *pu, struct vb_qpc *qp)
         return true;
     if (qp->req.timer_kind == VB_REQ_TIMER_RNR)
         return false;
-    return qp->req.cursor ? send_next(pu, qp) : begin(pu, qp);
+    if (qp->req.cursor ? send_next(pu, qp) : begin(pu, qp))
+        return true;
+    return qp->req.asking && send_next(pu, qp); // what it waits for must be asked for first
 }
 
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -641,11 +765,13 @@ bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
 // the same after it.
 static uint32_t proceed(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    if (qp->req.cursor)
-        return send_next(pu, qp);
-    if (!begin(pu, qp))
-        return 0;
-    return 1u + (qp->req.cursor && send_next(pu, qp));
+    if (qp->req.cursor) {
+        if (send_next(pu, qp))
+            return 1;
+    } else if (begin(pu, qp)) {
+        return 1u + (qp->req.cursor && send_next(pu, qp));
+    }
+    return qp->req.asking && send_next(pu, qp);
 }
 
 uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp)
@@ -673,7 +799,8 @@ void vb_requester_restart(struct vb_pu *pu, struct vb_qpc *qp)
     vb_peer_withdraw(pu, qp);
     r->head = r->tail = r->una_wr = r->cursor = r->unbegun = NULL;
     r->fetched_ahead = r->reads_open = r->reads_out = 0;
-    r->una_psn = r->send_psn = r->next_psn = r->max_psn;
+    r->una_psn = r->send_psn = r->next_psn = r->asked_psn = r->max_psn;
+    r->asking = false;
     r->cost_sent = r->cost_acked = r->cost_next;
 }
 

@@ -195,6 +195,8 @@ static enum vb_rx_verdict accept(struct vb_pu *pu, struct vb_qpc *qp, const stru
     }
     if (pkt->ack_request)
         owe_ack(pu, qp);
+    else
+        r->unacked = true;
     return VB_RX_APPLIED;
 }
 
@@ -451,6 +453,7 @@ static void send_answer(struct vb_pu *pu, struct vb_qpc *qp)
     if (is_nak && pkt.syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE))
         VB_COUNT(pu, qp, rcvd_seq_err);
     r->answer = VB_ANSWER_NONE;
+    r->unacked = false;
     put_answer(pu, qp, &pkt, NULL);
     if (r->closing)
         vb_qpc_fail(pu, qp);
@@ -571,6 +574,15 @@ bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp)
         return false;
     send_answer(pu, qp);
     return true;
+}
+
+void vb_responder_settle(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_responder *r = &qp->resp;
+    bool listens = qp->state == VB_QPS_RTR || qp->state == VB_QPS_RTS || qp->state == VB_QPS_SQD;
+
+    if (r->unacked && r->answer == VB_ANSWER_NONE && listens && vb_qpc_is_reliable(qp))
+        owe_ack(pu, qp);
 }
 
 void vb_responder_reset(struct vb_qpc *qp)

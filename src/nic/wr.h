@@ -130,6 +130,11 @@ static inline bool vb_wqe_is_local(uint8_t opcode)
     return opcode < 64 && local >> opcode & 1;
 }
 
+static inline bool vb_wr_is_signaled(const struct vb_wr *wr)
+{
+    return (wr->fm_ce_se & VB_WQE_CE_MASK) >= VB_WQE_CE_ALWAYS;
+}
+
 // Copies the data of inline segments that follow each other. False: they make no sense.
 bool vb_wqe_gather_inline(const uint8_t *at, uint32_t segs, uint8_t *dst, uint32_t *len);
 

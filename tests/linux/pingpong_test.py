@@ -25,6 +25,7 @@ FIRST_TCP_PORT = 18515
 CASE_LIMIT_S = 30
 FAILURES_MAX = 5
 LOSS_PERCENT = 1
+SIGNAL_EVERY = 64  # messages: most completions are not asked for
 # Each is (size, MTU, iterations, iterations to run while packets are being lost).
 LOSSY = ((64, 1024, 2000, 500), (5000, 1024, 2000, 500), (65536, 4096, 1000, 500))
 SIZES_IPV6 = (1, 64, 5000, 65536)
@@ -41,6 +42,7 @@ class Case:
     iterations: int
     lossy_iterations: int = 0
     ip: int = 4
+    signal_every: int = 1
     usec_per_iteration: str = "-"
     packets_lost: int = 0
 
@@ -49,7 +51,8 @@ class Case:
 
     def name(self):
         return (f"{self.role} ipv{self.ip} size {self.size} mtu {self.mtu}"
-                f" loss {self.loss_percent()}")
+                f" loss {self.loss_percent()}"
+                + (f" signaled 1/{self.signal_every}" if self.signal_every > 1 else ""))
 
 
 def cases():
@@ -60,6 +63,10 @@ def cases():
     matrix += [Case(role, size, mtu, ITERATIONS, ip=6)
                for mtu in MTUS for size in SIZES_IPV6 for role in ("server", "client")]
     matrix += [Case(role, *LOSSY[1], ip=6) for role in ("server", "client")]
+    # Soft-RoCE acknowledges only what asks for it.
+    matrix += [Case(role, 64, 1024, ITERATIONS_LONG, signal_every=SIGNAL_EVERY)
+               for role in ("server", "client")]
+    matrix += [Case(role, *LOSSY[1], signal_every=SIGNAL_EVERY) for role in ("server", "client")]
     return matrix
 
 
@@ -75,7 +82,8 @@ class Run:
         self.our_command = [
             tool, "--local", HOST_IP, "--tcp-port", port, "--size", case.size, "--iters",
             case.iterations, "--mtu", case.mtu, "--check", "--seconds-limit", CASE_LIMIT_S,
-            "--nic", HOST_IP if case.ip == 4 else HOST_IP6]
+            "--nic", HOST_IP if case.ip == 4 else HOST_IP6,
+            "--signal-every", case.signal_every]
         self.their_command = (
             f"ibv_rc_pingpong -d rxe0 -g {GID_INDEX[case.ip]} -c -p {port} -s {case.size}"
             f" -n {case.iterations} -m {case.mtu}")

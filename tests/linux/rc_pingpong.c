@@ -28,6 +28,7 @@ struct options {
     const char *nic;          // the NIC's address; NULL: the same
     unsigned tcp_port, size, iters, mtu, rx_depth, seconds_limit;
     unsigned drop_ppm;
+    unsigned signal_every; // messages; the last one signals too
     bool check;
 };
 
@@ -174,8 +175,12 @@ static void post_recv(struct pingpong *p)
 static void post_send(struct pingpong *p)
 {
     struct vb_sge sge = {(uintptr_t)p->out, p->o.size, vb_mr_key(p->mr)};
-    struct vb_send_wr wr = {
-        .wr_id = 2, .sge = &sge, .num_sge = 1, .opcode = VB_WR_SEND, .flags = VB_WR_SIGNALED};
+    bool signals = (p->sent + 1) % p->o.signal_every == 0 || p->sent + 1 == p->o.iters;
+    struct vb_send_wr wr = {.wr_id = 2,
+                            .sge = &sge,
+                            .num_sge = 1,
+                            .opcode = VB_WR_SEND,
+                            .flags = signals ? VB_WR_SIGNALED : 0};
     if (p->o.check)
         fill(p->out, p->o.size, !p->o.peer, p->sent);
     if (vb_post_send(p->qp, &wr, 1) != 1)
@@ -208,12 +213,14 @@ static void handle(struct pingpong *p, const struct vb_wc *wc)
         die("%s %u: %s", wc->wr_id == 1 ? "receive" : "send",
             wc->wr_id == 1 ? p->received : p->sent_done, vb_wc_status_text(wc->status));
     if (wc->wr_id == 2) {
-        p->sent_done++;
+        p->sent_done = p->sent;
         return;
     }
     if (wc->byte_len != p->o.size)
         die("message %u has %u bytes, not %u", p->received, wc->byte_len, p->o.size);
     check(p);
+    if (p->o.signal_every > 1 && p->sent < p->o.iters)
+        p->sent_done = p->sent; // the peer has it, or it would not have answered
     p->received++;
     post_recv(p);
 }
@@ -277,11 +284,12 @@ static void open_all(struct pingpong *p)
     p->expect = p->out + room;
     if (vb_pd_alloc(p->nic, &pd) || vb_mr_reg(pd, p->in, 2 * room, VB_RIGHT_LOCAL_WRITE, &p->mr) ||
         vb_cq_create(p->nic, &(struct vb_cq_opts){.entries = p->o.rx_depth + 2}, &p->cq) ||
-        vb_qp_create(
-            pd,
-            &(struct vb_qp_opts){
-                .send_cq = p->cq, .recv_cq = p->cq, .send_depth = 1, .recv_depth = p->o.rx_depth},
-            &p->qp))
+        vb_qp_create(pd,
+                     &(struct vb_qp_opts){.send_cq = p->cq,
+                                          .recv_cq = p->cq,
+                                          .send_depth = 2 * p->o.signal_every,
+                                          .recv_depth = p->o.rx_depth},
+                     &p->qp))
         die("cannot create the queue pair");
     p->our_psn = (uint32_t)(time(NULL) * 2654435761u) & 0xffffff;
 }
@@ -300,17 +308,10 @@ static unsigned number(const char *name, const char *text)
 static struct options parse(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"local", 1, 0, 'l'},
-        {"tcp-port", 1, 0, 'p'},
-        {"size", 1, 0, 's'},
-        {"iters", 1, 0, 'n'},
-        {"mtu", 1, 0, 'm'},
-        {"rx-depth", 1, 0, 'r'},
-        {"check", 0, 0, 'c'},
-        {"drop-ppm", 1, 0, 'd'},
-        {"seconds-limit", 1, 0, 't'},
-        {"nic", 1, 0, 'a'},
-        {0},
+        {"local", 1, 0, 'l'}, {"tcp-port", 1, 0, 'p'},     {"size", 1, 0, 's'},
+        {"iters", 1, 0, 'n'}, {"mtu", 1, 0, 'm'},          {"rx-depth", 1, 0, 'r'},
+        {"check", 0, 0, 'c'}, {"drop-ppm", 1, 0, 'd'},     {"seconds-limit", 1, 0, 't'},
+        {"nic", 1, 0, 'a'},   {"signal-every", 1, 0, 'e'}, {0},
     };
     struct options o = {.local = "127.0.0.1",
                         .tcp_port = 18515,
@@ -318,7 +319,8 @@ static struct options parse(int argc, char **argv)
                         .iters = 1000,
                         .mtu = 1024,
                         .rx_depth = 500,
-                        .seconds_limit = 60};
+                        .seconds_limit = 60,
+                        .signal_every = 1};
     int c, index;
 
     while ((c = getopt_long(argc, argv, "", longs, &index)) != -1) {
@@ -332,6 +334,7 @@ static struct options parse(int argc, char **argv)
         case 't': o.seconds_limit = number("seconds-limit", optarg); break;
         case 'd': o.drop_ppm = number("drop-ppm", optarg); break;
         case 'c': o.check = true; break;
+        case 'e': o.signal_every = number("signal-every", optarg); break;
         case 'a': o.nic = optarg; break;
         default:
             fprintf(stderr,

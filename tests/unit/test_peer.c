@@ -84,6 +84,18 @@ static void test_losses_halve_it_to_the_least(void **state)
     forge_close(f);
 }
 
+// A timer that was put off may make the unit look once before.
+static void await_timeout(struct forge *f)
+{
+    uint64_t before = forge_counters(f)->local_ack_timeout_err;
+    for (uint32_t looks = 0; looks < 2; looks++) {
+        if (forge_counters(f)->local_ack_timeout_err != before)
+            return;
+        f->now_ns = vb_pu_deadline(f->pu);
+        forge_run(f);
+    }
+}
+
 static void test_a_timeout_is_a_loss_and_a_busy_receiver_is_none(void **state)
 {
     (void)state;
@@ -97,8 +109,7 @@ static void test_a_timeout_is_a_loss_and_a_busy_receiver_is_none(void **state)
     f->now_ns = vb_pu_deadline(f->pu);
     forge_run(f);
     assert_int_equal(f->ctx->peer->in_flight, 4 * COST);
-    f->now_ns = vb_pu_deadline(f->pu);
-    forge_run(f);
+    await_timeout(f);
     assert_int_equal(forge_counters(f)->local_ack_timeout_err, 1);
     assert_int_equal(f->ctx->peer->window, WINDOW / 2);
     forge_close(f);
@@ -134,8 +145,7 @@ static void test_who_hears_nothing_asks_with_one_packet(void **state)
     forge_run(f);
     for (uint32_t i = 0; i < 3; i++) {
         forge_forget(f);
-        f->now_ns = vb_pu_deadline(f->pu);
-        forge_run(f);
+        await_timeout(f);
         assert_int_equal(f->sent_count, 1);
         assert_true(forge_sent(f, 0)->ack_request);
         assert_int_equal(peer->in_flight, COST);
