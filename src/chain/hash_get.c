@@ -10,8 +10,8 @@
 //      ready   OPEN  the rest               miss   WRITE_IMM nothing, VB_HASH_MISS
 //              READ  bucket -> pick, hit    over   NOP  ds 8: covers the next one
 //              CAS   pick                   hit    WRITE_IMM value, its length
-//              WAIT  for the CAS            done   NOP  (completes)
-//              OPEN  K
+//              WAIT  for the CAS            done   NOP  completes
+//              OPEN  K                                (in the last slot of each half)
 //              RECV_EN, and the next slot's counters
 #include "verbena/offload.h"
 
@@ -37,6 +37,7 @@ struct parts {
 // The entries of one slot that others write to.
 struct slot {
     uint32_t n;
+    bool ends_half; // of the slots: it completes when all before it have
     struct vb_chain_label pick, hit, done, read, cas;
 };
 
@@ -60,7 +61,9 @@ static void add_replies(struct vb_chain *c, const struct parts *p, struct slot *
                                                .remote = to,
                                                .parts = 1,
                                                .part = {{vb_in(p->items, 0), 0}}});
-    s->done = vb_chain_op(
+    if (!s->ends_half)
+        return;
+    vb_chain_op(
         c, p->k,
         &(struct vb_chain_op){.opcode = VB_WQE_NOP, .label = s->done, .flags = VB_CHAIN_SIGNALED});
 }
@@ -103,13 +106,13 @@ static void add_slot(struct vb_chain *c, const struct parts *p, struct slot *all
     vb_chain_open_rest(c, p->w);
     add_lookup(c, p, &s);
     vb_chain_wait(c, p->w, s.cas);
-    vb_chain_open(c, p->w, s.done);
+    vb_chain_open(c, p->w, s.ends_half ? s.done : s.hit);
     vb_chain_restore(c, vb_at(s.pick, VB_AT_DS), 1);
     // Half of the slots at a time: the replies of the last round must have left the queue before
     // the next one writes there, and receives are opened for it.
     if (n % half == 0)
         vb_chain_guard(c, p->w, all[n + half - 1].done);
-    if (n % half == half - 1)
+    if (s.ends_half)
         vb_chain_open_recv(c, p->w, p->k, n);
     vb_chain_recv(c, p->k,
                   (const struct vb_part[]){{vb_at_n(s.cas, VB_AT_COMPARE, 0, 5), 3},
@@ -143,8 +146,11 @@ struct vb_image *vb_offload_hash_get(const struct vb_hash_opts *opts, char *erro
     p.client = vb_chain_region(c, "client", VB_CHAIN_PEER, (uint64_t)p.slots * p.value_max, true);
     p.scratch = vb_chain_region(c, "scratch", VB_CHAIN_OWN, 8, true);
     struct slot *slots = calloc(p.slots, sizeof *slots);
-    for (uint32_t n = 0; slots && n < p.slots; n++)
-        slots[n] = (struct slot){.n = n, .done = vb_offload_name(c, "done", n)};
+    for (uint32_t n = 0; slots && n < p.slots; n++) {
+        slots[n] = (struct slot){.n = n, .ends_half = (n + 1) % (p.slots / 2) == 0};
+        if (slots[n].ends_half)
+            slots[n].done = vb_offload_name(c, "done", n);
+    }
     for (uint32_t n = 0; slots && n < p.slots; n++)
         add_slot(c, &p, slots, n);
     free(slots);
