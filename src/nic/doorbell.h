@@ -4,6 +4,7 @@
 #ifndef VB_NIC_DOORBELL_H
 #define VB_NIC_DOORBELL_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,6 +28,19 @@ static inline void vb_doorbell_ring(struct vb_doorbells *d, uint32_t qpn)
     // In one order with a sleeper's last look (vb_doorbells_pending).
     atomic_fetch_or_explicit(&d->top[index / 4096], 1ull << (index / 64 % 64),
                              memory_order_seq_cst);
+}
+
+// Looked at between two steps; a bell that is missed is seen the next time.
+static inline bool vb_doorbells_rung(const struct vb_doorbells *d)
+{
+    uint64_t any = 0;
+
+    static_assert(VB_DOORBELL_TOPS == 4, "written out: it is looked at in every turn");
+    any |= atomic_load_explicit(&d->top[0], memory_order_relaxed);
+    any |= atomic_load_explicit(&d->top[1], memory_order_relaxed);
+    any |= atomic_load_explicit(&d->top[2], memory_order_relaxed);
+    any |= atomic_load_explicit(&d->top[3], memory_order_relaxed);
+    return any;
 }
 
 static inline bool vb_doorbells_pending(const struct vb_doorbells *d)

@@ -365,10 +365,16 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
     while (made > 0 && pu->turn_frames < VB_TURN_FRAMES) {
         bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
         bool done = qp->req.head != qp->req.una_wr;
-        if (!done && !owes && qp->state == VB_QPS_RTS)
-            made = qp->loops ? vb_loop_run(pu, qp) : vb_requester_run(pu, qp);
-        else
+        if (done || owes || qp->state != VB_QPS_RTS) {
             made = qp_step(pu, qp);
+        } else if (qp->loops) {
+            made = vb_loop_run(pu, qp);
+        } else {
+            steps += vb_requester_run(pu, qp);
+            // It stops where nothing more can be done, or something else is due.
+            made = qp->req.head != qp->req.una_wr || qp->state != VB_QPS_RTS;
+            continue;
+        }
         steps += made;
     }
     return steps;
@@ -394,17 +400,14 @@ static uint32_t run_turns(struct vb_pu *pu)
 // Whether there may be a step to make, timers aside.
 static bool has_work(const struct vb_pu *pu)
 {
-    uint64_t bells = 0;
-
-    for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++)
-        bells |= atomic_load_explicit(&pu->bells.top[t], memory_order_relaxed);
-    return bells || !vb_fifo_empty(&pu->run) || pu->rx_next != pu->rx_count || pu->recv_done ||
-           !vb_fifo_empty(&pu->cnps) || vb_pu_has_mail(pu);
+    return vb_doorbells_rung(&pu->bells) || !vb_fifo_empty(&pu->run) ||
+           pu->rx_next != pu->rx_count || pu->recv_done || !vb_fifo_empty(&pu->cnps) ||
+           vb_pu_has_mail(pu);
 }
 
 // The same steps in the same order, without their records, and without looking for frames, timers
 // and doorbells between two steps of a turn.
-static uint32_t poll_unobserved(struct vb_pu *pu)
+static __attribute__((noinline)) uint32_t poll_unobserved(struct vb_pu *pu)
 {
     uint32_t steps = 0, before;
 
@@ -412,7 +415,8 @@ static uint32_t poll_unobserved(struct vb_pu *pu)
         before = steps;
         while (rx_step(pu) || timer_step(pu))
             steps++;
-        answer_doorbells(pu);
+        if (vb_doorbells_rung(&pu->bells))
+            answer_doorbells(pu);
         while (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu))
             steps++;
         steps += run_turns(pu);
@@ -428,7 +432,7 @@ uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
     pu->now_ns = now_ns;
     pu->looped = 0;
     if (!pu->observer)
-        return poll_unobserved(pu);
+        return has_work(pu) || vb_timers_next(&pu->timers) <= now_ns ? poll_unobserved(pu) : 0;
     while (pu->looped < VB_POLL_LOOPED && vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
         steps++;
     return steps;
