@@ -228,6 +228,11 @@ static void answer_doorbells(struct vb_pu *pu)
 {
     struct vb_doorbells *bells = &pu->bells;
 
+    if (atomic_load_explicit(&bells->latest, memory_order_relaxed)) {
+        uint64_t latest = atomic_exchange_explicit(&bells->latest, 0, memory_order_acquire);
+        if (latest)
+            ring(pu, (uint32_t)latest - 1);
+    }
     for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++) {
         if (!atomic_load_explicit(&bells->top[t], memory_order_relaxed))
             continue;
