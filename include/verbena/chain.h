@@ -318,6 +318,10 @@ int vb_chain_load(struct vb_nic *nic, const struct vb_image *image, const struct
 struct vb_qp *vb_loaded_qp(struct vb_loaded *loaded, const char *queue); // NULL: none of this name
 void *vb_loaded_data(struct vb_loaded *loaded, const char *region);      // of its own; NULL: none
 uint64_t vb_loaded_bytes(const struct vb_loaded *loaded); // of memory that this program takes
+// The program as it is now, running or not: counters and gates as comments, then its entries and
+// memory in the text form that `verbena chain asm` takes back (docs/chain-text.md). The names are
+// those of the image that it was loaded from. free() it. NULL: error (200 bytes) says why.
+char *vb_chain_dump(struct vb_loaded *loaded, const struct vb_image *image, char *error);
 // From now on it needs no CPU.
 int vb_chain_start(struct vb_loaded *loaded);
 // Its queues, keys and memory go.

@@ -41,10 +41,17 @@ void vb_image_destroy(struct vb_image *image)
     free(image->region);
     free(image->reloc);
     free(image->label);
+    free(image->cq_names.slot);
+    free(image->queue_names.slot);
+    free(image->region_names.slot);
+    free(image->label_names.slot);
     free(image);
 }
 
 // ---- adding
+
+// An array of the image as one of names.
+#define NAMED(image, what) ((struct vb_named){(image)->what, sizeof *(image)->what})
 
 // Room for one more element of an array of `count`, which grows by doubling.
 static void *room_for(void *array, uint32_t count, size_t size)
@@ -77,8 +84,11 @@ int vb_image_add_cq(struct vb_image *image, const char *name, uint32_t entries)
     if (!a)
         return -ENOMEM;
     image->cq = a;
+    if (!vb_names_reserve(&image->cq_names, NAMED(image, cq)))
+        return -ENOMEM;
     a[image->cqs] = (struct vb_image_cq){.entries = entries};
     snprintf(a[image->cqs].name, VB_IMAGE_NAME, "%s", name);
+    vb_names_add(&image->cq_names, NAMED(image, cq), image->cqs);
     return (int)image->cqs++;
 }
 
@@ -118,6 +128,8 @@ int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like
     if (!a)
         return -ENOMEM;
     image->queue = a;
+    if (!vb_names_reserve(&image->queue_names, NAMED(image, queue)))
+        return -ENOMEM;
     struct vb_image_queue q = *like;
     q.code = bytes_like(like->code, (size_t)like->blocks * VB_WQEBB_BYTES);
     q.recv = bytes_like(like->recv, (size_t)like->recvs * like->recv_stride);
@@ -127,6 +139,7 @@ int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like
         return -ENOMEM;
     }
     a[image->queues] = q;
+    vb_names_add(&image->queue_names, NAMED(image, queue), image->queues);
     return (int)image->queues++;
 }
 
@@ -140,11 +153,14 @@ int vb_image_add_region(struct vb_image *image, const struct vb_image_region *li
     if (!a)
         return -ENOMEM;
     image->region = a;
+    if (!vb_names_reserve(&image->region_names, NAMED(image, region)))
+        return -ENOMEM;
     struct vb_image_region r = *like;
     r.init = NULL;
     if (r.kind == VB_REGION_OWN && !(r.init = bytes_like(like->init, like->bytes)))
         return -ENOMEM;
     a[image->regions] = r;
+    vb_names_add(&image->region_names, NAMED(image, region), image->regions);
     return (int)image->regions++;
 }
 
@@ -166,39 +182,42 @@ int vb_image_add_label(struct vb_image *image, const char *name, uint32_t queue,
     if (!a)
         return -ENOMEM;
     image->label = a;
+    if (!vb_names_reserve(&image->label_names, NAMED(image, label)))
+        return -ENOMEM;
     a[image->labels] = (struct vb_image_label){.queue = queue, .block = block};
     snprintf(a[image->labels].name, VB_IMAGE_NAME, "%s", name);
+    vb_names_add(&image->label_names, NAMED(image, label), image->labels);
     return (int)image->labels++;
 }
 
 // ---- finding
 
-#define FIND(array, count)                               \
-    do {                                                 \
-        for (uint32_t i = 0; i < image->count; i++)      \
-            if (strcmp(image->array[i].name, name) == 0) \
-                return (int)i;                           \
-        return -ENOENT;                                  \
-    } while (0)
+#define FIND(image, what, name) \
+    or_none(vb_names_find(&(image)->what##_names, NAMED(image, what), name))
+
+static int or_none(int index)
+{
+    return index < 0 ? -ENOENT : index;
+}
 
 int vb_image_find_cq(const struct vb_image *image, const char *name)
 {
-    FIND(cq, cqs);
+    return FIND(image, cq, name);
 }
 
 int vb_image_find_queue(const struct vb_image *image, const char *name)
 {
-    FIND(queue, queues);
+    return FIND(image, queue, name);
 }
 
 int vb_image_find_region(const struct vb_image *image, const char *name)
 {
-    FIND(region, regions);
+    return FIND(image, region, name);
 }
 
 int vb_image_find_label(const struct vb_image *image, const char *name)
 {
-    FIND(label, labels);
+    return FIND(image, label, name);
 }
 
 // ---- checking

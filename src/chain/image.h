@@ -7,6 +7,8 @@
 #ifndef VB_CHAIN_IMAGE_H
 #define VB_CHAIN_IMAGE_H
 
+#include "chain/names.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -108,6 +110,7 @@ struct vb_image {
     struct vb_reloc *reloc;
     struct vb_image_label *label;
     uint32_t cqs, queues, regions, relocs, labels;
+    struct vb_names cq_names, queue_names, region_names, label_names;
 };
 
 struct vb_image *vb_image_create(const char *name); // NULL: no memory
@@ -151,5 +154,10 @@ struct vb_image_binding {
 
 // Copies entries and data of the program's own to their places and fills in the relocations.
 void vb_image_place(const struct vb_image *image, const struct vb_image_binding *binding);
+// The other way round: a program that was placed, as it is now. What was filled in and still names
+// memory or a queue of the program is a relocation again, maybe to another place; what does not is
+// plain bytes. Of shared memory at least as much is asked for as addresses reach. NULL: no memory.
+struct vb_image *vb_image_snapshot(const struct vb_image *image,
+                                   const struct vb_image_binding *binding);
 
 #endif

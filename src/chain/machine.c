@@ -61,6 +61,7 @@ struct vb_machine {
     struct cq *cq;
     struct queue *queue;
     struct vb_image_memory *send, *recv, *data;
+    uint32_t *number;                 // of queues, then of completion queues
     struct wire *wire[UNITS_MAX + 1]; // by unit; the last is the clients'
 };
 
@@ -329,6 +330,16 @@ static void open_queue(struct vb_machine *m, uint32_t i)
             vb_doorbell_ring(vb_pu_doorbells(vb_dev_pu_at(m->near, u)), made->qpn);
 }
 
+static struct vb_image_binding binding_of(const struct vb_machine *m)
+{
+    return (struct vb_image_binding){.send = m->send,
+                                     .recv = m->recv,
+                                     .data = m->data,
+                                     .qpn = m->number,
+                                     .cqn = m->number + m->image->queues,
+                                     .start = m->opts.start};
+}
+
 static bool load(struct vb_machine *m, char *error)
 {
     const struct vb_image *image = m->image;
@@ -337,20 +348,15 @@ static bool load(struct vb_machine *m, char *error)
         return say(error, image->name, "cannot be loaded: no memory for its devices");
     if (!make_objects(m, error))
         return false;
-    uint32_t *numbers = calloc(image->queues + image->cqs + 1, sizeof *numbers);
-    if (!numbers)
+    m->number = calloc(image->queues + image->cqs + 1, sizeof *m->number);
+    if (!m->number)
         return say(error, image->name, "cannot be loaded: no memory");
     for (uint32_t i = 0; i < image->queues; i++)
-        numbers[i] = m->queue[i].qpn;
+        m->number[i] = m->queue[i].qpn;
     for (uint32_t i = 0; i < image->cqs; i++)
-        numbers[image->queues + i] = m->cq[i].cqn;
-    vb_image_place(image, &(struct vb_image_binding){.send = m->send,
-                                                     .recv = m->recv,
-                                                     .data = m->data,
-                                                     .qpn = numbers,
-                                                     .cqn = numbers + image->queues,
-                                                     .start = m->opts.start});
-    free(numbers);
+        m->number[image->queues + i] = m->cq[i].cqn;
+    const struct vb_image_binding binding = binding_of(m);
+    vb_image_place(image, &binding);
     for (uint32_t i = 0; i < image->queues; i++)
         if (!connect_queue(m, i))
             return say(error, image->queue[i].name, "cannot be connected");
@@ -432,6 +438,7 @@ void vb_machine_destroy(struct vb_machine *m)
     free(m->send);
     free(m->recv);
     free(m->data);
+    free(m->number);
     free(m);
 }
 
@@ -498,6 +505,12 @@ uint8_t vb_machine_fault(struct vb_machine *m, uint32_t queue)
 uint64_t vb_machine_executed(struct vb_machine *m, uint32_t queue)
 {
     return m->queue[queue].executed;
+}
+
+struct vb_image *vb_machine_snapshot(const struct vb_machine *m)
+{
+    const struct vb_image_binding binding = binding_of(m);
+    return vb_image_snapshot(m->image, &binding);
 }
 
 // ---- the wire

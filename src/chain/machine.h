@@ -66,5 +66,7 @@ bool vb_machine_take(struct vb_machine *m, uint32_t queue, struct vb_machine_rep
 uint8_t vb_machine_fault(struct vb_machine *m, uint32_t queue);
 // Blocks of the queue that were executed.
 uint64_t vb_machine_executed(struct vb_machine *m, uint32_t queue);
+// The program as it is now. NULL: no memory.
+struct vb_image *vb_machine_snapshot(const struct vb_machine *m);
 
 #endif

@@ -32,6 +32,8 @@ static const struct vb_option options[] = {
     {"steps", NULL, VB_OPTION_NUMBER, "1000000", "N", "at most", FIELD(steps_max), 1, UINT32_MAX},
     {"shared", NULL, VB_OPTION_NUMBER, "4096", "BYTES", "of each shared region, at least",
      FIELD(shared_bytes), 0, 1u << 30},
+    {"dump", NULL, VB_OPTION_TEXT, NULL, "FILE",
+     "write the program as it is after the last step, as text (run, trace)", FIELD(dump), 0, 0},
     {"json", NULL, VB_OPTION_FLAG, NULL, NULL, "one JSON object per line", FIELD(json), 0, 0},
 };
 

@@ -14,6 +14,7 @@ enum {
 // Of the command line.
 struct vb_chain_args {
     const char *put, *send; // lists, see the help
+    const char *dump;       // a file, or NULL
     uint32_t slots;
     uint32_t depth, units, seed;
     uint32_t steps_max, shared_bytes;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // verbena chain trace and run: what a program does, step by step; and what comes out of it.
+#include "chain/text.h"
 #include "chain/trace.h"
 #include "cli/chain_program.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static void print_replies(const struct vb_chain_program *p, struct vb_machine *m)
 {
@@ -19,6 +23,24 @@ static void print_replies(const struct vb_chain_program *p, struct vb_machine *m
                                 : "queue %s stopped with syndrome %u\n",
                    p->image->queue[q].name, vb_machine_fault(m, q));
     }
+}
+
+// The program as its own entries have changed it. Returns the exit status.
+static int dump(const struct vb_chain_program *p, const char *command, struct vb_machine *m)
+{
+    const char *name = p->args.dump;
+    FILE *out = strcmp(name, "-") != 0 ? fopen(name, "w") : stdout;
+    struct vb_image *now = vb_machine_snapshot(m);
+    char *text = now ? vb_dis(now) : NULL;
+    bool ok = out && text && fputs(text, out) >= 0;
+
+    if (out)
+        ok = (out == stdout ? fflush(out) : fclose(out)) == 0 && ok;
+    if (!ok)
+        fprintf(stderr, "%s: %s: %s\n", command, name, strerror(errno));
+    free(text);
+    vb_image_destroy(now);
+    return ok ? 0 : 1;
 }
 
 // Returns the exit status.
@@ -61,8 +83,11 @@ static int run(const char *command, bool traced, int argc, char **argv)
         status = trace(&p, m, &opts);
     else
         vb_machine_run(m, p.args.steps_max);
-    if (!status)
+    bool only_dump = p.args.dump && strcmp(p.args.dump, "-") == 0;
+    if (!status && !only_dump)
         print_replies(&p, m);
+    if (!status && p.args.dump)
+        status = dump(&p, command, m);
     vb_machine_destroy(m);
     vb_chain_program_close(&p);
     return status;

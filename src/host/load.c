@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chain programs on a NIC: an image becomes queues, code regions and memory.
-#include "chain/image.h"
-#include "host/host.h"
-#include "verbena/chain.h"
+#include "host/load.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,19 +11,6 @@ enum {
     CODE_RIGHTS = VB_RIGHT_LOCAL_WRITE | VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ |
                   VB_RIGHT_REMOTE_ATOMIC,
     SELF_RIGHTS = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC,
-};
-
-struct vb_loaded {
-    struct vb_nic *nic;
-    struct vb_load_opts opts;
-    uint32_t cqs, queues, regions;
-    struct vb_image_queue *queue; // what is needed of the image: it may go
-    struct vb_image_region *region;
-    struct vb_cq **cq;
-    struct vb_qp **qp;
-    struct vb_mr **code, **recv_code, **mr;
-    struct vb_image_memory *send, *recv, *data;
-    uint64_t bytes;
 };
 
 static int refuse(char *error, int err, const char *what, const char *name)
@@ -310,4 +295,25 @@ void *vb_loaded_data(struct vb_loaded *l, const char *region)
 uint64_t vb_loaded_bytes(const struct vb_loaded *l)
 {
     return l->bytes;
+}
+
+bool vb_loaded_has_failed(const struct vb_loaded *l)
+{
+    enum vb_qp_state state;
+
+    for (uint32_t i = 0; i < l->queues; i++)
+        if (vb_dev_qp_state(l->nic->dev, l->qp[i]->driver.qpn, &state) != 0 || state == VB_QPS_ERR)
+            return true;
+    return false;
+}
+
+uint64_t vb_loaded_requests(const struct vb_loaded *l)
+{
+    uint64_t sum = 0, produced;
+
+    for (uint32_t i = 0; i < l->queues; i++)
+        if (l->queue[i].kind == VB_QUEUE_PEER &&
+            vb_dev_cq_produced(l->nic->dev, l->cq[l->queue[i].recv_cq]->cqn, &produced) == 0)
+            sum += produced;
+    return sum;
 }

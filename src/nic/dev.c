@@ -605,6 +605,10 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
     p->answers_owed = qp->resp.job_count;
     p->running = qp->state == VB_QPS_RTS || qp->state >= VB_QPS_SQE ||
                  (qp->state == VB_QPS_SQD && qp->req.una_wr != qp->req.unbegun);
+    p->fetched = qp->sq.fetched;
+    p->send_open = qp->sq.gate.managed ? atomic_load(&qp->sq.gate.open) : qp->sq.end;
+    p->recv_open = qp->rq.gate.managed ? atomic_load(&qp->rq.gate.open) : qp->rq.end;
+    p->recv_taken = qp->rq.taken;
     return 0;
 }
 

@@ -202,6 +202,10 @@ struct vb_qp_progress {
     uint64_t begun;        // and before this one, they have begun
     uint32_t answers_owed; // to the peer, from our memory
     bool running;          // posted work is executed or flushed
+    uint64_t fetched;      // send queue blocks before it were read
+    uint64_t send_open;    // and before this one they may be, as it was last seen
+    uint64_t recv_open;    // receives before it may be used
+    uint64_t recv_taken;   // and before this one they were
 };
 int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *progress);
 // Before something ends: asks for the acknowledgement of all that was sent, and acknowledges all

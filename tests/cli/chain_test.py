@@ -97,6 +97,20 @@ class Chain(unittest.TestCase):
         self.refused(["trace"], "name one program")
         self.refused(["check", self.path("nothing")], "No such file")
 
+    def test_a_program_is_dumped_as_it_has_become(self):
+        example = next(e for e in EXAMPLES if e.endswith("/if.chain"))
+        before = self.done("run", example, "--steps", "1", "--dump", "-")
+        after = self.done("run", example, "--dump", "-")
+        self.assertIn("nop as write answer <- one:8", before)
+        self.assertNotIn("nop as write", after)
+        self.assertIn("write answer <- one:8", after)
+        self.assertEqual(self.done("dis", self.path("after.chain", after)), after)
+        self.done("run", "hash_get", "--dump", self.path("get.chain"))
+        self.done("asm", self.path("get.chain"), "-o", self.path("get.bin"))
+        result = run("chain", "run", example, "--dump", os.path.join(self.dir.name, "no", "file"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("No such file", result.stderr)
+
     def test_output_that_cannot_be_written(self):
         result = run("chain", "dis", EXAMPLES[0], "-o", os.path.join(self.dir.name, "no", "file"))
         self.assertEqual(result.returncode, 1)

@@ -84,6 +84,27 @@ static void names_are_names_and_unique(void **state)
     vb_image_destroy(image);
 }
 
+// As many as a program can have labels: every one is found, and none that is not there.
+static void many_names_are_found(void **state)
+{
+    struct vb_image *image = make();
+    char name[VB_IMAGE_NAME];
+
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        snprintf(name, sizeof name, "label_%d", i);
+        assert_int_equal(vb_image_find_label(image, name), -ENOENT);
+        assert_int_equal(vb_image_add_label(image, name, 0, 0), i);
+    }
+    for (int i = 0; i < 20000; i++) {
+        snprintf(name, sizeof name, "label_%d", i);
+        assert_int_equal(vb_image_find_label(image, name), i);
+        assert_int_equal(vb_image_add_label(image, name, 0, 0), -EINVAL);
+    }
+    assert_int_equal(image->labels, 20000);
+    vb_image_destroy(image);
+}
+
 static void sizes_are_limited(void **state)
 {
     struct vb_image *image = make();
@@ -286,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_names_and_unique),
+        cmocka_unit_test(many_names_are_found),
         cmocka_unit_test(sizes_are_limited),
         cmocka_unit_test(queues_are_checked),
         cmocka_unit_test(relocations_lie_in_memory_of_the_program),

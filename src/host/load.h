@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chain program on a NIC, from inside.
+#ifndef VB_HOST_LOAD_H
+#define VB_HOST_LOAD_H
+
+#include "chain/image.h"
+#include "host/host.h"
+#include "verbena/chain.h"
+
+struct vb_loaded {
+    struct vb_nic *nic;
+    struct vb_load_opts opts;
+    uint32_t cqs, queues, regions;
+    struct vb_image_queue *queue; // what is needed of the image: it may go
+    struct vb_image_region *region;
+    struct vb_cq **cq;
+    struct vb_qp **qp;
+    struct vb_mr **code, **recv_code, **mr;
+    struct vb_image_memory *send, *recv, *data;
+    uint64_t bytes;
+};
+
+// Both need the locks. Whether one of its queues is in error; and the messages of clients that it
+// has taken.
+bool vb_loaded_has_failed(const struct vb_loaded *loaded);
+uint64_t vb_loaded_requests(const struct vb_loaded *loaded);
+
+#endif
