@@ -146,23 +146,23 @@ void vb_perf_end_name(const struct vb_perf_end *end, uint32_t first, struct vb_c
     }
 }
 
-int vb_perf_end_join(const struct vb_perf_end *end, struct vb_qp *qp, uint32_t psn, uint32_t rights,
-                     struct vb_control_msg *msg, uint32_t *peer_qpn, char *why)
+// To the one that the peer's message names next.
+static int join(struct vb_perf_end *end, uint32_t i, struct vb_control_msg *msg, char *why)
 {
     struct vb_qp_peer peer = {
-        .our_psn = psn,
+        .our_psn = end->psn[i],
         .mtu = end->opts.mtu,
-        .rights = rights,
+        .rights = remote_rights,
         .reads = (uint8_t)end->opts.reads,
         .timeout = end->opts.timeout,
         .qkey = VB_PERF_QKEY,
     };
     memcpy(peer.gid, end->peer_gid, sizeof peer.gid);
-    peer.qpn = *peer_qpn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
+    peer.qpn = end->peer_qpn[i] = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
     peer.psn = (uint32_t)vb_control_get(msg) & VB_PSN_MASK;
     if (msg->bad)
         return vb_perf_fail(why, "the other side names too few queue pairs");
-    int error = vb_qp_connect(qp, &peer);
+    int error = vb_qp_connect(end->qp[i], &peer);
     if (error)
         return vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error));
     return 0;
@@ -172,8 +172,7 @@ int vb_perf_end_connect(struct vb_perf_end *end, uint32_t first, struct vb_contr
                         char *why)
 {
     for (uint32_t i = first; i < last_name(end, first); i++) {
-        if (vb_perf_end_join(end, end->qp[i], end->psn[i], remote_rights, msg, &end->peer_qpn[i],
-                             why) < 0)
+        if (join(end, i, msg, why) < 0)
             return -1;
     }
     return 0;

@@ -57,10 +57,6 @@ void vb_perf_end_describe(const struct vb_perf_end *end, struct vb_control_msg *
 int vb_perf_end_meet(struct vb_perf_end *end, struct vb_control_msg *msg, char *why);
 // Appends the names of queue pairs from `first` on, VB_PERF_NAMES of them or as many as there are.
 void vb_perf_end_name(const struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg);
-// Connects a queue pair, whose first packet has this number, to the one that the peer's message
-// names next, and gives the peer these rights. *peer_qpn is its number.
-int vb_perf_end_join(const struct vb_perf_end *end, struct vb_qp *qp, uint32_t psn, uint32_t rights,
-                     struct vb_control_msg *msg, uint32_t *peer_qpn, char *why);
 // Connects the same ones to those that the peer's message names.
 int vb_perf_end_connect(struct vb_perf_end *end, uint32_t first, struct vb_control_msg *msg,
                         char *why);

@@ -3,9 +3,9 @@
 #include "cli/perf_get_client.h"
 
 #include "base/bytes.h"
-#include "base/serial.h"
 #include "cli/perf_plan.h"
 #include "port/clock.h"
+#include "verbena/offload_service.h"
 
 #include <sched.h>
 #include <string.h>
@@ -53,20 +53,50 @@ static int post_receives(struct vb_get_run *run, uint32_t q, uint32_t n)
     return 0;
 }
 
-static int connect_both(struct vb_get_run *run, struct vb_perf_session *session, uint32_t psn)
+// The chain's replies go to the beginning of our memory, as those of the CPU do.
+static uint32_t ask_for_chain(struct vb_get_run *run, uint8_t message[VB_OFFLOAD_MESSAGE])
+{
+    const struct vb_perf_end *end = run->base->end;
+    struct vb_offload_join join = {.offload = VB_GET_OFFLOAD,
+                                   .nonce = run->base->plan->seed,
+                                   .qpn = vb_qp_num(run->qp[VB_GET_CHAIN]),
+                                   .mtu = end->opts.mtu,
+                                   .depth = run->table.slots,
+                                   .addr = (uint64_t)(uintptr_t)end->mem,
+                                   .bytes = run->table.hoods,
+                                   .key = vb_mr_key(end->mr)};
+    vb_nic_gid(end->nic, join.gid);
+    return vb_offload_write_join(message, &join);
+}
+
+static int connect_chain(struct vb_get_run *run, struct vb_control_msg *msg, char *why)
+{
+    uint8_t answer[VB_CONTROL_BODY];
+    char text[VB_OFFLOAD_TEXT];
+    struct vb_offload_place place;
+    uint32_t len = msg->len - msg->at;
+    vb_control_get_bytes(msg, answer, len);
+    if (vb_offload_read_place(answer, len, &place, text) != 0)
+        return vb_perf_fail(why, "no chain: %s", text);
+    struct vb_qp_peer peer = {
+        .qpn = place.qpn, .psn = place.psn, .mtu = place.mtu, .rights = VB_RIGHT_REMOTE_WRITE};
+    memcpy(peer.gid, place.gid, sizeof peer.gid);
+    int error = vb_qp_connect(run->qp[VB_GET_CHAIN], &peer);
+    return error ? vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error)) : 0;
+}
+
+static int connect_both(struct vb_get_run *run, struct vb_perf_session *session)
 {
     struct vb_perf_end *end = run->base->end;
     struct vb_control_msg msg;
-    uint32_t unused;
+    uint8_t message[VB_OFFLOAD_MESSAGE];
     vb_control_begin(&msg, VB_CONTROL_NAMES);
     vb_control_put(&msg, 0);
     vb_perf_end_name(end, 0, &msg);
-    vb_control_put(&msg, vb_qp_num(run->qp[VB_GET_CHAIN]));
-    vb_control_put(&msg, psn);
+    vb_control_put_bytes(&msg, message, ask_for_chain(run, message));
     if (vb_perf_ask(session, &msg, VB_CONTROL_NAMES) < 0 ||
         vb_perf_end_connect(end, 0, &msg, session->why) < 0 ||
-        vb_perf_end_join(end, run->qp[VB_GET_CHAIN], psn, VB_RIGHT_REMOTE_WRITE, &msg, &unused,
-                         session->why) < 0)
+        connect_chain(run, &msg, session->why) < 0)
         return -1;
     for (uint32_t q = 0; q < VB_GET_QPS; q++) {
         if (post_receives(run, q, recv_depth(&run->table)) < 0)
@@ -91,7 +121,7 @@ int vb_get_run_open(struct vb_get_run *run, struct vb_perf_session *session,
     int error = vb_qp_create(end->pd, &opts, &run->qp[VB_GET_CHAIN]);
     if (error)
         return vb_perf_fail(session->why, "cannot create a queue pair: %s", strerror(-error));
-    return connect_both(run, session, (uint32_t)(base->plan->seed >> 4) & VB_PSN_MASK);
+    return connect_both(run, session);
 }
 
 void vb_get_run_close(struct vb_get_run *run)

@@ -3,7 +3,6 @@
 #include "cli/perf_get_server.h"
 
 #include "base/bytes.h"
-#include "base/serial.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -14,29 +13,46 @@ enum {
     BATCH = 64,
     SIGNAL_EVERY = 16, // replies, so that the send queue empties
     REQUEST_ROOM = 64, // bytes of a receive
-    ERROR_TEXT = 200,
 };
 
 // ---- life
 
-static int register_table(struct vb_get_server *s, char *why)
+static struct vb_image *make_chain(void *server, uint32_t depth, char *error)
+{
+    static const enum vb_hash_way ways[VB_PERF_COLLISIONS] = {VB_HASH_ONE, VB_HASH_SEQUENTIAL,
+                                                              VB_HASH_PARALLEL};
+    const struct vb_get_server *s = server;
+    return vb_offload_hash_get(&(struct vb_hash_opts){.slots = depth,
+                                                      .value_max = s->table.stride,
+                                                      .way = ways[s->collision]},
+                               error);
+}
+
+static int offer_chain(struct vb_get_server *s, char *why)
 {
     const struct vb_get_table *t = &s->table;
-    uint8_t *mem = s->end.mem;
-    const uint32_t rights = VB_RIGHT_REMOTE_READ;
-    int error = vb_mr_reg(s->end.pd, mem, vb_get_bucket(t->buckets), rights, &s->index);
-    if (error == 0)
-        error =
-            vb_mr_reg(s->end.pd, mem + t->items, (size_t)t->keys * t->stride, rights, &s->items);
-    return error ? vb_perf_fail(why, "cannot register memory: %s", strerror(-error)) : 0;
+    const struct vb_offload_memory memory[] = {
+        {"index", s->end.mem, vb_get_bucket(t->buckets), false},
+        {"items", s->end.mem + t->items, (size_t)t->keys * t->stride, false},
+    };
+    const struct vb_offload_offer offer = {.name = VB_GET_OFFLOAD,
+                                           .make = make_chain,
+                                           .ctx = s,
+                                           .memory = memory,
+                                           .memories = sizeof memory / sizeof *memory,
+                                           .depth_max = t->slots};
+    char text[VB_OFFLOAD_TEXT] = "no memory";
+    if (vb_offload_open(s->end.nic, &(struct vb_offload_service_opts){.clients_max = 1},
+                        &s->service) != 0 ||
+        vb_offload_add(s->service, &offer, text) != 0)
+        return vb_perf_fail(why, "cannot offer the program: %s", text);
+    return 0;
 }
 
 int vb_get_server_open(struct vb_get_server *s, struct vb_nic *nic, const struct vb_perf_plan *plan,
                        char *why)
 {
-    *s = (struct vb_get_server){.table = vb_get_table_of(plan),
-                                .collision = plan->collision,
-                                .psn = (uint32_t)(plan->seed >> 8) & VB_PSN_MASK};
+    *s = (struct vb_get_server){.table = vb_get_table_of(plan), .collision = plan->collision};
     struct vb_perf_end_opts opts = {
         .mem_bytes = s->table.server_bytes,
         .qps = 1,
@@ -52,7 +68,7 @@ int vb_get_server_open(struct vb_get_server *s, struct vb_nic *nic, const struct
     if (error)
         return vb_perf_fail(why, "cannot make a completion channel: %s", strerror(-error));
     s->channel = opts.channel;
-    if (vb_perf_end_open(&s->end, nic, &opts, why) < 0 || register_table(s, why) < 0) {
+    if (vb_perf_end_open(&s->end, nic, &opts, why) < 0 || offer_chain(s, why) < 0) {
         vb_get_server_close(s);
         return -1;
     }
@@ -62,12 +78,7 @@ int vb_get_server_open(struct vb_get_server *s, struct vb_nic *nic, const struct
 
 void vb_get_server_close(struct vb_get_server *s)
 {
-    if (s->loaded != NULL)
-        vb_chain_unload(s->loaded);
-    if (s->index != NULL)
-        vb_mr_dereg(s->index);
-    if (s->items != NULL)
-        vb_mr_dereg(s->items);
+    vb_offload_close(s->service);
     vb_perf_end_close(&s->end);
     vb_channel_destroy(s->channel);
     *s = (struct vb_get_server){0};
@@ -85,50 +96,21 @@ static void post_receive(struct vb_get_server *s, uint64_t n)
         s->wrong++;
 }
 
-// The chain's replies go to the beginning of the client's memory, as those of the CPU do.
-static int load_chain(struct vb_get_server *s, char *why)
-{
-    const struct vb_get_table *t = &s->table;
-    uint64_t mem = (uint64_t)(uintptr_t)s->end.mem;
-    const struct vb_load_memory memory[] = {
-        {"index", mem, vb_mr_key(s->index)},
-        {"items", mem + t->items, vb_mr_key(s->items)},
-        {"client", s->end.peer_addr, s->end.peer_key},
-    };
-    const struct vb_load_opts opts = {
-        .pd = s->end.pd, .memory = memory, .memories = sizeof memory / sizeof *memory};
-    static const enum vb_hash_way ways[VB_PERF_COLLISIONS] = {VB_HASH_ONE, VB_HASH_SEQUENTIAL,
-                                                              VB_HASH_PARALLEL};
-    const struct vb_hash_opts hash = {
-        .slots = t->slots, .value_max = t->stride, .way = ways[s->collision]};
-    char text[ERROR_TEXT] = "";
-    struct vb_image *image = vb_offload_hash_get(&hash, text);
-    if (image == NULL)
-        return vb_perf_fail(why, "no program: %s", text);
-    int error = vb_chain_load(s->end.nic, image, &opts, &s->loaded, text);
-    vb_image_destroy(image);
-    return error ? vb_perf_fail(why, "cannot load the program: %s", text) : 0;
-}
-
 int vb_get_server_connect(struct vb_get_server *s, struct vb_control_msg *msg, char *why)
 {
-    uint32_t peer_qpn;
-    if (s->loaded != NULL)
+    uint8_t message[VB_CONTROL_BODY], answer[VB_OFFLOAD_MESSAGE];
+    if (s->client != 0)
         return vb_perf_fail(why, "the client connects twice");
-    if (vb_perf_end_connect(&s->end, 0, msg, why) < 0 || load_chain(s, why) < 0)
-        return -1;
-    struct vb_qp *chain = vb_loaded_qp(s->loaded, "K");
-    if (vb_perf_end_join(&s->end, chain, s->psn, 0, msg, &peer_qpn, why) < 0)
+    if (vb_perf_end_connect(&s->end, 0, msg, why) < 0)
         return -1;
     for (uint32_t n = 0; n < s->table.slots; n++)
         post_receive(s, n);
-    int error = vb_chain_start(s->loaded);
-    if (error)
-        return vb_perf_fail(why, "cannot start the program: %s", strerror(-error));
+    uint32_t len = msg->len - msg->at;
+    vb_control_get_bytes(msg, message, len);
+    len = vb_offload_answer(s->service, message, len, answer, &s->client);
     vb_control_begin(msg, VB_CONTROL_NAMES);
     vb_perf_end_name(&s->end, 0, msg);
-    vb_control_put(msg, vb_qp_num(chain));
-    vb_control_put(msg, s->psn);
+    vb_control_put_bytes(msg, answer, len);
     return 0;
 }
 

@@ -11,6 +11,8 @@
 
 #include <stddef.h>
 
+#define VB_GET_OFFLOAD "get" // as the service calls it
+
 enum {
     VB_GET_HOOD = 6, // buckets of a neighbourhood, as FaRM has them
     VB_GET_HOOD_BYTES = VB_GET_HOOD * sizeof(struct vb_hash_bucket),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an idle queue pair takes: all that the core and the host allocate for one more that is
 // connected, beyond the rings that its user asked for.
+#include "heap.h"
 #include "host/host.h"
 #include "pair.h"
 
@@ -9,30 +10,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include <malloc.h>
-
 #include <cmocka.h>
 
 enum {
     QPS = 1000,
     LIMIT_BYTES = 8 * 1024,
 };
-
-// Sanitizers bring allocators of their own, which mallinfo2() does not know.
-static bool heap_is_known(void)
-{
-    size_t before = mallinfo2().uordblks;
-    void *block = malloc(100000);
-    bool known = block && mallinfo2().uordblks + mallinfo2().hblkhd >= before + 100000;
-    free(block);
-    return known;
-}
-
-static size_t heap_bytes(void)
-{
-    struct mallinfo2 m = mallinfo2();
-    return m.uordblks + m.hblkhd;
-}
 
 static size_t ring_bytes(const struct vb_qp *qp)
 {
