@@ -6,19 +6,20 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 FUZZ_SECONDS ?= 600
 SOAK_SEEDS   ?= 2000
+SOAK_GETS    ?= 40000000
 CMAKE_FLAGS  ?=
 
 # Only what is wrong is worth a line: errors and warnings go to stderr.
 CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 CTEST     := ctest --test-dir $(BUILD) --output-on-failure --no-label-summary -j2
 
-.PHONY: all help demo test sanitize fuzz soak bench format install clean configure tests
+.PHONY: all help demo test sanitize fuzz soak soak-get bench format install clean configure tests
 
 all: configure ## build the command, build/verbena, and the library
 	@cmake --build $(BUILD)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 demo: configure ## two NICs in two processes on this machine: what it does and how fast
 	@cmake --build $(BUILD) --target verbena
@@ -39,6 +40,10 @@ soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
 	@$(BUILD)/verbena sim --seeds $(SOAK_SEEDS)
 	@sim/mutants/run.sh
 	@sim/mutants/run.sh --chain
+
+soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's CPU asleep
+	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port shm
+	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port udp
 
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench
