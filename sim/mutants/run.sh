@@ -13,7 +13,7 @@ what=sim
 targets=verbena
 if [ "${1:-}" = --chain ]; then
     what=chain
-    targets="test_cross test_loop test_cross_wire test_hash_get test_flow"
+    targets="test_cross test_loop test_local test_cross_wire test_hash_get test_flow"
     here=$here/chain
     shift
 fi

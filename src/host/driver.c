@@ -71,8 +71,8 @@ static int rq_init(struct vb_driver_rq *rq, const struct vb_qp_opts *o, uint64_t
     if (rq->max_sge > VB_MAX_SGE || o->recv_depth > VB_RQ_ENTRIES_MAX)
         return -EINVAL;
     rq->start = rq->pi = rq->ci = start;
-    rq->unbounded = o->chain & VB_QP_IGNORE_OVERFLOW;
     rq->managed = o->chain & VB_QP_MANAGED_RECV;
+    rq->unbounded = rq->managed && (o->chain & VB_QP_IGNORE_OVERFLOW); // else the NIC would stop
     if (o->recv_depth == 0)
         return 0;
     rq->entries = round_up_pow2(o->recv_depth);

@@ -58,6 +58,15 @@ int vb_program_create(struct vb_pd *pd, const struct vb_program_opts *opts, stru
     return err;
 }
 
+// Needs the locks. Whether another program is audited there, too.
+static bool is_auditor(const struct vb_nic *nic, const struct vb_cq *cq)
+{
+    for (struct vb_link *l = nic->programs.head.next; l != &nic->programs.head; l = l->next)
+        if (VB_CONTAINER_OF(l, struct vb_program, link)->audit == cq)
+            return true;
+    return false;
+}
+
 int vb_program_destroy(struct vb_program *program)
 {
     struct vb_nic *nic = program->nic;
@@ -65,8 +74,11 @@ int vb_program_destroy(struct vb_program *program)
         return -EPERM;
     vb_host_lock(nic);
     int err = vb_dev_program_destroy(nic->dev, program->number);
-    if (!err)
+    if (!err) {
         vb_link_remove(&program->link);
+        if (program->audit)
+            program->audit->driver.audits = is_auditor(nic, program->audit);
+    }
     vb_host_unlock(nic);
     if (!err)
         free(program);

@@ -24,17 +24,10 @@ static bool replace(void *at, uint8_t bytes, uint64_t *old, uint64_t value)
     return done;
 }
 
-// Adds without carrying over a set bit of the boundary, which ends a field: the bits below are
-// added with those cleared, so that nothing leaves a field, and the ends themselves by xor.
-static uint64_t add_fields(uint64_t a, uint64_t b, uint64_t boundary)
-{
-    return ((a & ~boundary) + (b & ~boundary)) ^ ((a ^ b) & boundary);
-}
-
 static uint64_t result(const struct vb_atomic_op *op, uint64_t old)
 {
     if (!op->swaps)
-        return add_fields(old, op->swap_add, op->compare);
+        return vb_atomic_add_fields(old, op->swap_add, op->compare);
     if ((old ^ op->compare) & op->compare_mask)
         return old;
     return (old & ~op->swap_mask) | (op->swap_add & op->swap_mask);

@@ -17,4 +17,30 @@ struct vb_atomic_op {
 // Returns the former value.
 uint64_t vb_atomic_execute(void *at, const struct vb_atomic_op *op);
 
+// Adds without carrying over a set bit of the boundary, which ends a field: the bits below are
+// added with those cleared, so that nothing leaves a field, and the ends themselves by xor.
+static inline uint64_t vb_atomic_add_fields(uint64_t a, uint64_t b, uint64_t boundary)
+{
+    return ((a & ~boundary) + (b & ~boundary)) ^ ((a ^ b) & boundary);
+}
+
+// The same for the most frequent ones: 8 bytes, whole words and fields.
+static inline uint64_t vb_atomic_swap(void *at, uint64_t compare, uint64_t swap)
+{
+    __atomic_compare_exchange_n((uint64_t *)at, &compare, swap, false, __ATOMIC_SEQ_CST,
+                                __ATOMIC_RELAXED);
+    return compare;
+}
+
+static inline uint64_t vb_atomic_add(void *at, uint64_t add, uint64_t boundary)
+{
+    uint64_t old = __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+
+    while (!__atomic_compare_exchange_n((uint64_t *)at, &old,
+                                        vb_atomic_add_fields(old, add, boundary), false,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        ;
+    return old;
+}
+
 #endif

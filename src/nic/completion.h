@@ -10,9 +10,12 @@
 #include "nic/timer.h"
 #include "verbena/wqe.h"
 
+#include <endian.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct vb_cqc {
     uint32_t cqn;
@@ -66,6 +69,24 @@ struct vb_completion {
 // Writes one entry, which looks like an old one until it is published. False: no room, the queue is
 // now broken.
 bool vb_cqc_write(struct vb_cqc *cq, const struct vb_completion *c);
+// Writes and publishes the entry of a request that went well, in a queue that ignores overruns:
+// there always is room, and nothing waits to be published.
+static inline void vb_cqc_put_request(struct vb_cqc *cq, uint32_t sop_drop_qpn, uint64_t counter,
+                                      uint32_t bytes)
+{
+    uint64_t produced = cq->produced;
+    struct vb_cqe *cqe = (struct vb_cqe *)(void *)cq->ring + (produced & (cq->entries - 1));
+
+    memset(cqe, 0, offsetof(struct vb_cqe, op_own));
+    cqe->byte_cnt = htobe32(bytes);
+    cqe->sop_drop_qpn = htobe32(sop_drop_qpn);
+    cqe->wqe_counter = htobe16((uint16_t)counter);
+    __atomic_store_n(&cqe->op_own, (uint8_t)(VB_CQE_REQ << 4 | !!(produced & cq->entries)),
+                     __ATOMIC_RELEASE);
+    cq->published = produced + 1;
+    __atomic_store_n(&cq->produced, produced + 1, __ATOMIC_RELEASE); // others may WAIT for it
+}
+
 // Gives entries to their reader: the owner bit last, so that a reader on another core sees them
 // whole.
 void vb_cqc_publish(struct vb_cqc *cq);
@@ -73,6 +94,11 @@ void vb_cqc_publish(struct vb_cqc *cq);
 // The consumer has written an arm word. Serials come again, so a word that was answered once may be
 // a new one.
 void vb_cqc_arm(struct vb_cqc *cq);
+// Whether the consumer has asked for an event that it has not got.
+static inline bool vb_cqc_may_fire(const struct vb_cqc *cq)
+{
+    return be32toh(__atomic_load_n(&cq->dbrec[VB_DBREC_CQ_ARM], __ATOMIC_ACQUIRE)) != cq->fired;
+}
 // Whether the consumer asked for an event that is due now; it is then answered.
 bool vb_cqc_fires(struct vb_cqc *cq);
 

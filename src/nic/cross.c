@@ -189,9 +189,11 @@ static void wake_all(struct vb_pu *pu, struct vb_cqc *cq)
     struct vb_link *link;
 
     while ((link = vb_fifo_first(&cq->waiters))) {
-        struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_cross, wait)->qp;
+        struct vb_cross *c = VB_CONTAINER_OF(link, struct vb_cross, wait);
+        struct vb_qpc *qp = c->qp;
         vb_link_remove(link);
         if (qp->pu == pu) {
+            c->waits_for = NULL; // of its own unit: it is in no list, and looks again
             vb_pu_kick(pu, qp);
         } else {
             vb_doorbell_ring(&qp->pu->bells, qp->qpn);

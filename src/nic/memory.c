@@ -120,6 +120,11 @@ static bool is_legal(const struct vb_mkey_attr *a)
     return !(a->access & remote_stores) || (a->access & VB_LOCAL_WRITE);
 }
 
+static uint32_t denies_of(const struct vb_mkey *m)
+{
+    return m->kind == VB_MKEY_REGION ? VB_ACCESS_ALL & ~m->access : VB_DENIES_PLAIN;
+}
+
 int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uint32_t *key)
 {
     if (!is_legal(attr))
@@ -141,6 +146,7 @@ int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uin
         .base = attr->base,
         .access = attr->access,
     };
+    m.denies = denies_of(&m);
     insert(t, &m);
     *key = m.key;
     return 0;
@@ -194,6 +200,7 @@ int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_a
     m->len = attr->len;
     m->base = attr->base;
     m->access = attr->access;
+    m->denies = denies_of(m);
     return 0;
 }
 

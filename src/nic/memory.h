@@ -9,6 +9,7 @@
 #include "base/spin.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum vb_access {
@@ -48,6 +49,9 @@ struct vb_mem_guard {
     bool (*is_there)(void *ctx, uint32_t key, const void *at, uint64_t len, bool write);
 };
 
+// In `denies`: all but a region that is not guarded.
+#define VB_DENIES_PLAIN 0x80000000u
+
 // Who asks: a queue pair in a domain.
 struct vb_accessor {
     uint32_t pd;
@@ -67,7 +71,9 @@ struct vb_mkey {
     uint32_t windows; // bound to this region
     uint8_t kind;     // enum vb_mkey_kind
     bool bound;       // windows; regions always are
-    uint8_t reserved[14];
+    uint8_t reserved[2];
+    uint32_t denies; // rights that it has not, and VB_DENIES_PLAIN for what needs a second look
+    uint8_t unused[8];
 };
 
 // Open addressing by the upper 24 bits of the key, which are drawn from a secret: a peer that has
@@ -112,17 +118,34 @@ const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key);
 enum vb_mem_refusal vb_mem_judge(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key,
                                  uint64_t addr, uint64_t len, enum vb_access need, uint8_t **ptr);
 
+// A region of the domain with the right, if it lies where its hash says and is not guarded, as most
+// do; otherwise NULL.
+static inline const struct vb_mkey *vb_mkey_plain(const struct vb_mkey_table *t, uint32_t pd,
+                                                  uint32_t key, enum vb_access need)
+{
+    const struct vb_mkey *m = &t->slots[key >> 8 & t->mask];
+
+    return m->key == key && m->pd == pd && !(m->denies & (VB_DENIES_PLAIN | (uint32_t)need)) ? m
+                                                                                             : NULL;
+}
+
+// Where `len` bytes from the address on are. NULL: not all of them in the region.
+static inline uint8_t *vb_mkey_at(const struct vb_mkey *m, uint64_t addr, uint64_t len)
+{
+    uint64_t offset = addr - m->start; // past the end if addr lies before the start
+
+    return len > m->len || offset > m->len - len ? NULL : m->base + offset;
+}
+
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.
-// Most keys are regions that lie where their hash says: these are granted here.
 static inline enum vb_mem_refusal vb_mem_access(struct vb_mkey_table *t, struct vb_accessor who,
                                                 uint32_t key, uint64_t addr, uint64_t len,
                                                 enum vb_access need, uint8_t **ptr)
 {
-    const struct vb_mkey *m = &t->slots[key >> 8 & t->mask];
-    uint64_t offset = addr - m->start; // past the end if addr lies before the start
+    const struct vb_mkey *m = vb_mkey_plain(t, who.pd, key, need);
+    uint64_t offset = m ? addr - m->start : 0, last; // past the end if addr lies before the start
 
-    if (m->key == key && m->pd == who.pd && m->kind == VB_MKEY_REGION &&
-        (m->access & need) == need && offset <= m->len && len <= m->len - offset) {
+    if (m && !__builtin_sub_overflow(m->len, len, &last) && offset <= last) {
         *ptr = m->base + offset;
         return VB_MEM_OK;
     }

@@ -24,8 +24,10 @@ void vb_program_executed(struct vb_pu *pu, struct vb_qpc *qp, uint64_t counter, 
     atomic_fetch_add_explicit(&p->executed, 1, memory_order_relaxed);
     if (!p->audit)
         return;
+    const struct vb_step step = pu->step;
     vb_qpc_complete(
         pu, qp, p->audit,
         &(struct vb_completion){
             .qpn = qp->qpn, .counter = counter, .opcode = VB_CQE_REQ, .wqe_opcode = opcode});
+    pu->step = step; // which is an execution's, audited or not
 }

@@ -361,6 +361,16 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
     return pu->step;
 }
 
+// A queue pair that is connected with itself: nobody but itself gives it more to do in its turn.
+static uint32_t run_loop(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    uint32_t steps = vb_loop_run(pu, qp);
+
+    while (qp->state != VB_QPS_RTS && pu->turn_frames < VB_TURN_FRAMES && qp_step(pu, qp))
+        steps++; // it has failed
+    return steps;
+}
+
 // One queue pair's turn: the same steps as by qp_step(), but the requester goes on by itself while
 // nothing else can be due.
 static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
@@ -372,15 +382,14 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
         bool done = qp->req.head != qp->req.una_wr;
         if (done || owes || qp->state != VB_QPS_RTS) {
             made = qp_step(pu, qp);
+            steps += made;
         } else if (qp->loops) {
-            made = vb_loop_run(pu, qp);
+            return steps + run_loop(pu, qp);
         } else {
             steps += vb_requester_run(pu, qp);
             // It stops where nothing more can be done, or something else is due.
             made = qp->req.head != qp->req.una_wr || qp->state != VB_QPS_RTS;
-            continue;
         }
-        steps += made;
     }
     return steps;
 }

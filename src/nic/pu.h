@@ -97,7 +97,7 @@ static inline struct vb_program *vb_dev_program(struct vb_dev *dev, uint32_t num
 
 static inline struct vb_cqc *vb_dev_cq(struct vb_dev *dev, uint32_t cqn)
 {
-    return cqn && cqn <= dev->cq_room ? dev->cqs[cqn - 1] : NULL;
+    return cqn - 1 < dev->cq_room ? dev->cqs[cqn - 1] : NULL;
 }
 
 static inline struct vb_qpc *vb_dev_qp(struct vb_dev *dev, uint32_t qpn)

@@ -216,6 +216,27 @@ static void test_enable_past_the_ring(void **state)
     duo_close(&d);
 }
 
+// Receives that the NIC would not take are not posted: only a queue that is opened goes round.
+static void test_receives_past_the_ring(void **state)
+{
+    struct duo d;
+    duo_open(&d, *state);
+    const struct duo_end *e = &d.end[0];
+
+    for (int managed = 0; managed < 2; managed++) {
+        struct vb_qp *qp = chain_self(
+            e, e->cq,
+            (struct vb_qp_opts){.chain = VB_QP_IGNORE_OVERFLOW | (managed ? VB_QP_MANAGED_RECV : 0),
+                                .recv_depth = 4});
+        for (uint64_t i = 0; i < 4; i++)
+            duo_post_recv(e, qp, i, 0, 8);
+        struct vb_recv_wr wr = {.wr_id = 4};
+        assert_int_equal(vb_post_recv(qp, &wr, 1), managed);
+        assert_int_equal(vb_qp_destroy(qp), 0);
+    }
+    duo_close(&d);
+}
+
 static void expect_refused(const struct duo_end *e, enum vb_wr_opcode opcode, uint32_t number)
 {
     struct vb_qp *qp = chain_self(e, e->cq, (struct vb_qp_opts){0});
@@ -444,6 +465,7 @@ int main(void)
         DUO_TEST(test_counters_come_round, "udp"),
         BOTH(test_send_enable),
         BOTH(test_enable_past_the_ring),
+        DUO_TEST(test_receives_past_the_ring, "udp"),
         DUO_TEST(test_refusals, "udp"),
         BOTH(test_receive_enable),
         BOTH(test_open_an_ordinary_queue),

@@ -463,6 +463,38 @@ static void test_program_limit_and_audit(void **state)
     free(audit.ring);
 }
 
+// An audited entry makes the same step as another one.
+static void test_audit_leaves_the_record(void **state)
+{
+    struct loop_rig r;
+    struct loop_cq audit = {.ring = NULL};
+    uint32_t program, execs = 0, others = 0;
+
+    (void)state;
+    loop_open(&r, 1);
+    loop_cq_open(&r, &audit, 0, 16, 0);
+    assert_int_equal(
+        vb_dev_program_create(r.dev, &(struct vb_program_attr){.pd = r.pd, .audit_cqn = audit.cqn},
+                              &program),
+        0);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.program = program});
+    for (uint32_t i = 0; i < 4; i++)
+        loop_put(q, loop_count_up(&r, 0));
+    loop_doorbell(q);
+    for (;;) {
+        struct vb_step step = vb_pu_step(vb_dev_pu(r.dev), 0);
+        if (step.kind == VB_STEP_NONE)
+            break;
+        execs += step.kind == VB_STEP_EXEC && step.qpn == q->qpn && step.bytes == 8;
+        others += step.kind == VB_STEP_COMPLETE && step.cqn == audit.cqn;
+    }
+    assert_int_equal(execs, 4);
+    assert_int_equal(others, 0);
+    assert_int_equal(loop_count(&audit, NULL), 4);
+    loop_close(&r);
+    free(audit.ring);
+}
+
 static void test_program_is_stopped(void **state)
 {
     struct loop_rig r;
@@ -629,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_endless_loop_starves_nobody),
         cmocka_unit_test(test_rate),
         cmocka_unit_test(test_program_limit_and_audit),
+        cmocka_unit_test(test_audit_leaves_the_record),
         cmocka_unit_test(test_program_is_stopped),
         cmocka_unit_test(test_what_is_done_completes),
         cmocka_unit_test(test_hears_nobody),

@@ -298,6 +298,27 @@ static void test_refusals(void **state)
     duo_close(&d);
 }
 
+// An auditor's queue is one for everybody again when its last program is gone.
+static void test_auditor_becomes_free(void **state)
+{
+    struct duo d;
+    struct vb_qp *qp;
+    duo_open(&d, *state);
+    const struct duo_end *e = &d.end[0];
+    struct vb_cq *audit = chain_cq(e, (struct vb_cq_opts){0});
+    struct vb_program *p[2] = {make_program(e, (struct vb_program_opts){.audit = audit}),
+                               make_program(e, (struct vb_program_opts){.audit = audit})};
+    struct vb_qp_opts opts = {.send_cq = audit, .recv_cq = audit, .send_depth = 4};
+
+    assert_int_equal(vb_qp_create(e->pd, &opts, &qp), -EINVAL);
+    assert_int_equal(vb_program_destroy(p[0]), 0);
+    assert_int_equal(vb_qp_create(e->pd, &opts, &qp), -EINVAL);
+    assert_int_equal(vb_program_destroy(p[1]), 0);
+    assert_int_equal(vb_qp_create(e->pd, &opts, &qp), 0);
+    assert_int_equal(vb_qp_destroy(qp), 0);
+    duo_close(&d);
+}
+
 #define BOTH(test) DUO_TEST(test, "udp"), DUO_TEST(test, "shm")
 
 int main(void)
@@ -311,6 +332,7 @@ int main(void)
         DUO_TEST(test_limit_of_each_request, "udp"),
         BOTH(test_stop),
         DUO_TEST(test_refusals, "udp"),
+        DUO_TEST(test_auditor_becomes_free, "udp"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries of loops on this machine's memory. What most entries are, one segment of a plain region
+// on either side and nobody who reads records, is done without a detour; all the rest slowly.
+#include "nic/local.h"
+
+#include "base/bytes.h"
+#include "nic/atomic.h"
+#include "nic/calc.h"
+#include "nic/pu.h"
+
+#include <string.h>
+
+#define SLOWLY __attribute__((noinline)) static
+
+// An entry behind its control segment.
+struct entry {
+    const struct vb_wqe_raddr *raddr;
+    const struct vb_wqe_data *data;
+    uint32_t segs; // of data
+};
+
+static inline struct vb_local_end ends(enum vb_cqe_syndrome syndrome)
+{
+    return (struct vb_local_end){.syndrome = syndrome};
+}
+
+static inline struct vb_local_end moved(uint32_t bytes)
+{
+    return (struct vb_local_end){.bytes = bytes};
+}
+
+// ---- memory
+
+// Where the data segments of an entry lie.
+struct pieces {
+    uint32_t count;
+    uint64_t bytes;
+    struct {
+        uint8_t *at;
+        uint64_t len;
+    } piece[VB_MAX_SGE];
+};
+
+// Source and destination may be the same memory, as a program that changes itself has it.
+static inline void move(uint8_t *to, const uint8_t *from, uint64_t len)
+{
+    uint16_t half;
+    uint8_t last;
+
+    if (len == 1) {
+        *to = *from;
+    } else if (len == 3) {
+        memcpy(&half, from, 2);
+        last = from[2];
+        memcpy(to, &half, 2);
+        to[2] = last;
+    } else if (len == 8) {
+        memcpy(to, from, 8);
+    } else if (len == 4) {
+        memcpy(to, from, 4);
+    } else if (len > 0) {
+        memmove(to, from, len);
+    }
+}
+
+// The same, and that was all.
+SLOWLY struct vb_local_end move_many(uint8_t *to, const uint8_t *from, uint32_t len)
+{
+    memmove(to, from, len);
+    return moved(len);
+}
+
+SLOWLY void touch_all(struct vb_pu *pu, const struct pieces *p, const uint8_t *far, bool write)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        uint32_t len = (uint32_t)p->piece[i].len;
+        vb_pu_touch(pu, p->piece[i].at, len, write);
+        vb_pu_touch(pu, far, len, !write);
+        far += len;
+    }
+}
+
+// One segment of at least one byte, in a plain region. NULL: it is not.
+static inline uint8_t *near(const struct vb_pu *pu, const struct vb_qpc *qp,
+                            const struct vb_wqe_data *s, uint32_t len, enum vb_access need)
+{
+    const struct vb_mkey *m = vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(s->lkey), need);
+    return m ? vb_mkey_at(m, be64toh(s->addr), len) : NULL;
+}
+
+// The far side is this queue pair, too: what it grants its peer, it grants itself.
+static inline uint8_t *far(const struct vb_pu *pu, const struct vb_qpc *qp,
+                           const struct vb_wqe_raddr *r, uint64_t len, enum vb_access need)
+{
+    const struct vb_mkey *m = vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(r->rkey), need);
+    return m && (qp->access & need) == need ? vb_mkey_at(m, be64toh(r->raddr), len) : NULL;
+}
+
+SLOWLY enum vb_cqe_syndrome resolve_one(struct vb_pu *pu, const struct vb_qpc *qp,
+                                        const struct vb_wqe_data *s, uint32_t len,
+                                        enum vb_access need, uint8_t **at)
+{
+    if (len & VB_WQE_INLINE)
+        return VB_SYN_LOCAL_QP_OP;
+    if (len > 0 && vb_mem_access(&pu->dev->mkeys, vb_qpc_who(qp), be32toh(s->lkey),
+                                 be64toh(s->addr), len, need, at) != VB_MEM_OK)
+        return VB_SYN_LOCAL_PROT;
+    return VB_SYN_OK;
+}
+
+// Proves the entry's data segments before the first byte moves. The region of the last one is kept
+// at hand: most lists have few, and programs that turn numbers around take them byte by byte.
+static inline enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
+                                           const struct entry *e, enum vb_access need,
+                                           struct pieces *out)
+{
+    const struct vb_wqe_data *const data = e->data;
+    const uint32_t segs = e->segs;
+    uint64_t start = 0, room = 0, bytes = segs; // as if each had one
+    uint32_t key = 0;
+    uint8_t *base = NULL;
+
+    if (segs > VB_MAX_SGE)
+        return VB_SYN_LOCAL_QP_OP;
+    out->count = segs;
+    for (uint32_t i = 0; i < segs; i++) {
+        const struct vb_wqe_data *s = &data[i];
+        if (s->lkey != key) {
+            const struct vb_mkey *m =
+                vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(s->lkey), need);
+            room = m && m->len < VB_WQE_INLINE ? m->len : 0;
+            start = m ? m->start : 0;
+            base = m ? m->base : NULL;
+            key = s->lkey;
+        }
+        uint64_t offset = be64toh(s->addr) - start;
+        if (s->byte_count == htobe32(1) && offset < room) {
+            out->piece[i].at = base + offset;
+            out->piece[i].len = 1;
+            continue;
+        }
+        uint64_t len = be32toh(s->byte_count);
+        out->piece[i].len = len;
+        bytes += len - 1;
+        // Neither wraps: the room is less than the mark of inline data.
+        if (__builtin_expect(offset < room && offset + len - 1 < room, 1)) {
+            out->piece[i].at = base + offset;
+            continue;
+        }
+        out->piece[i].at = NULL;
+        enum vb_cqe_syndrome r = resolve_one(pu, qp, s, (uint32_t)len, need, &out->piece[i].at);
+        if (r != VB_SYN_OK)
+            return r;
+    }
+    out->bytes = bytes;
+    return bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
+}
+
+// The far side, whatever its key names.
+SLOWLY enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_raddr *r,
+                                  uint64_t len, enum vb_access need, uint8_t **at)
+{
+    if (vb_place_may(pu, qp, qp->pd, be32toh(r->rkey), be64toh(r->raddr), (uint32_t)len, need, at))
+        return VB_SYN_OK;
+    return qp->resp.gone ? VB_SYN_REMOTE_OP : VB_SYN_REMOTE_ACCESS;
+}
+
+// ---- READ
+
+static inline void scatter(const struct pieces *to, const uint8_t *from)
+{
+    const uint32_t count = to->count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *at = to->piece[i].at;
+        uint64_t len = to->piece[i].len;
+        if (__builtin_expect(len == 1, 1))
+            *at = *from;
+        else
+            move(at, from, len);
+        from += len;
+    }
+}
+
+SLOWLY struct vb_local_end read_list(struct vb_pu *pu, struct vb_qpc *qp,
+                                     const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+    const struct entry e = {raddr, (const void *)(raddr + 1), (ctrl->ds & VB_WQE_DS_MASK) - 2u};
+    struct pieces to;
+
+    if (ctrl->opmod || e.segs > VB_MAX_SGE) // no far side is too many, too
+        return ends(VB_SYN_LOCAL_QP_OP);
+    enum vb_cqe_syndrome s = resolve(pu, qp, &e, VB_LOCAL_WRITE, &to);
+    if (s != VB_SYN_OK)
+        return ends(s);
+    const uint8_t *from = far(pu, qp, raddr, to.bytes, VB_REMOTE_READ);
+    if (__builtin_expect(!from, 0)) {
+        uint8_t *there = NULL;
+        s = reach(pu, qp, raddr, to.bytes, VB_REMOTE_READ, &there);
+        if (s != VB_SYN_OK || to.bytes == 0)
+            return ends(s);
+        from = there;
+    }
+    if (__builtin_expect(pu->recording, 0))
+        touch_all(pu, &to, from, true);
+    scatter(&to, from);
+    return moved((uint32_t)to.bytes);
+}
+
+// A data segment with so many bytes, none of them inline, and no more than a message has.
+static inline bool is_plain(const struct vb_wqe_data *data, uint32_t *len)
+{
+    *len = be32toh(data->byte_count);
+    return *len - 1 < VB_MESSAGE_MAX - 1u; // the longest is the mark of inline data, too
+}
+
+struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
+                                  const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+    const struct vb_wqe_data *data = (const void *)(raddr + 1);
+    uint32_t len;
+
+    if ((ctrl->ds & VB_WQE_DS_MASK) == 3 && !ctrl->opmod && is_plain(data, &len) &&
+        !pu->recording) {
+        uint8_t *to = near(pu, qp, data, len, VB_LOCAL_WRITE);
+        const uint8_t *from = to ? far(pu, qp, raddr, len, VB_REMOTE_READ) : NULL;
+        if (from && len == 8) {
+            memcpy(to, from, 8);
+            return moved(8);
+        }
+        if (from)
+            return move_many(to, from, len);
+    }
+    return read_list(pu, qp, ctrl);
+}
+
+// ---- WRITE
+
+// Inline data, in one or more segments one after another.
+static struct vb_local_end put_inline(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e)
+{
+    uint8_t data[VB_WR_LONG_BYTES], *to = NULL;
+    uint32_t bytes;
+
+    if (!vb_wqe_gather_inline((const uint8_t *)e->data, e->segs, data, &bytes))
+        return ends(VB_SYN_LOCAL_QP_OP);
+    enum vb_cqe_syndrome s = reach(pu, qp, e->raddr, bytes, VB_REMOTE_WRITE, &to);
+    if (s != VB_SYN_OK || bytes == 0)
+        return ends(s);
+    memcpy(to, data, bytes);
+    vb_pu_touch(pu, to, bytes, true);
+    return moved(bytes);
+}
+
+// Every operand is a record that lies where records do.
+static bool are_records(const struct pieces *p, const struct vb_wqe_data *data)
+{
+    uint64_t wrong = 0;
+
+    for (uint32_t i = 0; i < p->count; i++)
+        wrong |=
+            (p->piece[i].len ^ VB_CALC_RECORD_BYTES) | be64toh(data[i].addr) % VB_CALC_RECORD_BYTES;
+    return wrong == 0;
+}
+
+static struct vb_local_end put_calc(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                    uint8_t op)
+{
+    struct pieces from;
+    struct vb_calc calc;
+
+    if (!vb_calc_exists(op) || e->segs == 0)
+        return ends(VB_SYN_LOCAL_QP_OP);
+    enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_READ, &from);
+    if (s == VB_SYN_OK && !are_records(&from, e->data))
+        s = VB_SYN_LOCAL_QP_OP;
+    if (s != VB_SYN_OK)
+        return ends(s);
+    uint8_t *to = far(pu, qp, e->raddr, VB_CALC_RECORD_BYTES, VB_REMOTE_WRITE);
+    if (__builtin_expect(!to, 0))
+        s = reach(pu, qp, e->raddr, VB_CALC_RECORD_BYTES, VB_REMOTE_WRITE, &to);
+    if (s != VB_SYN_OK)
+        return ends(s);
+    vb_calc_begin(&calc, op, from.piece[0].at);
+    for (uint32_t i = 1; i < from.count; i++)
+        vb_calc_add(&calc, from.piece[i].at);
+    for (uint32_t i = 0; __builtin_expect(pu->recording, 0) && i < from.count; i++)
+        vb_pu_touch(pu, from.piece[i].at, VB_CALC_RECORD_BYTES, false);
+    vb_calc_end(&calc, to);
+    vb_pu_touch(pu, to, VB_CALC_RECORD_BYTES, true);
+    return moved(VB_CALC_RECORD_BYTES);
+}
+
+static struct vb_local_end put_list(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e)
+{
+    struct pieces from;
+    uint8_t *to;
+
+    enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_READ, &from);
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, e->raddr, from.bytes, VB_REMOTE_WRITE, &to);
+    if (s != VB_SYN_OK || from.bytes == 0)
+        return ends(s);
+    if (__builtin_expect(pu->recording, 0))
+        touch_all(pu, &from, to, false);
+    for (uint32_t i = 0; i < from.count; i++) {
+        move(to, from.piece[i].at, from.piece[i].len);
+        to += from.piece[i].len;
+    }
+    return moved((uint32_t)from.bytes);
+}
+
+SLOWLY struct vb_local_end write_list(struct vb_pu *pu, struct vb_qpc *qp,
+                                      const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+    const struct entry e = {raddr, (const void *)(raddr + 1), (ctrl->ds & VB_WQE_DS_MASK) - 2u};
+
+    if ((ctrl->ds & VB_WQE_DS_MASK) < 2)
+        return ends(VB_SYN_LOCAL_QP_OP);
+    if (ctrl->opmod)
+        return put_calc(pu, qp, &e, ctrl->opmod);
+    if (e.segs && (be32toh(e.data->byte_count) & VB_WQE_INLINE))
+        return put_inline(pu, qp, &e);
+    return put_list(pu, qp, &e);
+}
+
+struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
+                                   const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+    const struct vb_wqe_data *data = (const void *)(raddr + 1);
+    uint32_t len;
+
+    if ((ctrl->ds & VB_WQE_DS_MASK) == 3 && !ctrl->opmod && is_plain(data, &len) &&
+        !pu->recording) {
+        const uint8_t *from = near(pu, qp, data, len, VB_LOCAL_READ);
+        uint8_t *to = from ? far(pu, qp, raddr, len, VB_REMOTE_WRITE) : NULL;
+        if (to && len == 8) {
+            memcpy(to, from, 8);
+            return moved(8);
+        }
+        if (to)
+            return move_many(to, from, len);
+    }
+    return write_list(pu, qp, ctrl);
+}
+
+// ---- atomics
+
+// The arguments of an atomic. Returns how many segments they take; 0: it makes no sense.
+static uint32_t read_arguments(const struct vb_wqe_ctrl *ctrl, struct vb_atomic_op *op)
+{
+    const uint8_t *a = (const uint8_t *)(ctrl + 2);
+    bool masked = ctrl->opcode == VB_WQE_MASKED_CS || ctrl->opcode == VB_WQE_MASKED_FA;
+    bool wide = !masked || ctrl->opmod == VB_WQE_OPMOD_MASKED8;
+
+    op->swaps = ctrl->opcode == VB_WQE_ATOMIC_CS || ctrl->opcode == VB_WQE_MASKED_CS;
+    op->bytes = wide ? 8 : 4;
+    op->swap_mask = op->compare_mask = UINT64_MAX;
+    uint32_t segs = masked && op->swaps && wide ? 2 : 1;
+    if ((ctrl->ds & VB_WQE_DS_MASK) != segs + 3 ||
+        (masked ? !wide && ctrl->opmod != VB_WQE_OPMOD_MASKED4 : ctrl->opmod != 0))
+        return 0;
+    op->swap_add = wide ? vb_get_be64(a) : vb_get_be32(a);
+    op->compare = wide ? vb_get_be64(a + 8) : vb_get_be32(a + 4);
+    if (masked && op->swaps) {
+        op->swap_mask = wide ? vb_get_be64(a + 16) : vb_get_be32(a + 8);
+        op->compare_mask = wide ? vb_get_be64(a + 24) : vb_get_be32(a + 12);
+    }
+    if (!masked && !op->swaps)
+        op->compare = 0; // one field of 64 bits
+    return segs;
+}
+
+// The word that an atomic works on, and where its former value goes.
+static enum vb_cqe_syndrome find_word(struct vb_pu *pu, struct vb_qpc *qp,
+                                      const struct vb_wqe_raddr *raddr,
+                                      const struct vb_wqe_data *result, uint32_t bytes,
+                                      uint8_t **at, uint8_t **to)
+{
+    enum vb_cqe_syndrome s = resolve_one(pu, qp, result, bytes, VB_LOCAL_WRITE, to);
+    if (s == VB_SYN_OK && be64toh(raddr->raddr) & (bytes - 1u))
+        s = VB_SYN_REMOTE_INVAL_REQ;
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, raddr, bytes, VB_REMOTE_ATOMIC, at);
+    if (s == VB_SYN_OK && (uintptr_t)*at & (bytes - 1u))
+        s = VB_SYN_REMOTE_INVAL_REQ;
+    return s;
+}
+
+struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
+                                    const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+    struct vb_atomic_op op;
+    uint8_t *at = NULL, *to = NULL;
+
+    uint32_t segs = read_arguments(ctrl, &op);
+    const struct vb_wqe_data *result = (const void *)(raddr + 1 + segs);
+    if (segs == 0 || be32toh(result->byte_count) != op.bytes)
+        return ends(VB_SYN_LOCAL_QP_OP);
+    enum vb_cqe_syndrome s = find_word(pu, qp, raddr, result, op.bytes, &at, &to);
+    if (s != VB_SYN_OK)
+        return ends(s);
+    uint64_t old = vb_atomic_execute(at, &op);
+    vb_pu_touch(pu, at, op.bytes, false);
+    vb_pu_touch(pu, at, op.bytes, true);
+    vb_pu_touch(pu, to, op.bytes, true);
+    if (op.bytes == 8)
+        memcpy(to, &old, 8);
+    else
+        memcpy(to, &(uint32_t){(uint32_t)old}, 4);
+    return moved(op.bytes);
+}
+
+// Whether it is of 8 bytes, has one segment of arguments, and nobody reads its record.
+static inline bool is_word(const struct vb_pu *pu, const struct vb_wqe_ctrl *ctrl, uint8_t opmod)
+{
+    const struct vb_wqe_data *result = (const void *)(ctrl + 3);
+
+    return (ctrl->ds & VB_WQE_DS_MASK) == 4 && ctrl->opmod == opmod &&
+           result->byte_count == htobe32(8) && !pu->recording;
+}
+
+// Where both of its places are, if regions are plain and the word is where words are.
+static inline bool find_plain(const struct vb_pu *pu, const struct vb_qpc *qp,
+                              const struct vb_wqe_ctrl *ctrl, uint8_t **at, uint8_t **to)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+
+    *to = near(pu, qp, (const void *)(ctrl + 3), 8, VB_LOCAL_WRITE);
+    *at = *to ? far(pu, qp, raddr, 8, VB_REMOTE_ATOMIC) : NULL;
+    return *at && !((be64toh(raddr->raddr) | (uintptr_t)*at) & 7);
+}
+
+struct vb_local_end vb_local_swap(struct vb_pu *pu, struct vb_qpc *qp,
+                                  const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
+    uint8_t *at, *to;
+
+    if (!is_word(pu, ctrl, 0) || !find_plain(pu, qp, ctrl, &at, &to))
+        return vb_local_atomic(pu, qp, ctrl);
+    uint64_t old = vb_atomic_swap(at, be64toh(args->compare), be64toh(args->swap_add));
+    memcpy(to, &old, 8);
+    return moved(8);
+}
+
+struct vb_local_end vb_local_add_fields(struct vb_pu *pu, struct vb_qpc *qp,
+                                        const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
+    uint8_t *at, *to;
+
+    if (!is_word(pu, ctrl, VB_WQE_OPMOD_MASKED8) || !find_plain(pu, qp, ctrl, &at, &to))
+        return vb_local_atomic(pu, qp, ctrl);
+    uint64_t old = vb_atomic_add(at, be64toh(args->swap_add), be64toh(args->compare));
+    memcpy(to, &old, 8);
+    return moved(8);
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries of loops have a short way, in polls, and a long one, in steps and for all that is not
+// plain: random entries, right and wrong, must leave the same memory and the same completions.
+#include "loop_rig.h"
+
+#include "base/bytes.h"
+#include "base/prng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    ROUNDS = 1500,
+    ENTRIES = 6,
+    SMALL = 24, // bytes of a region that ends soon
+};
+
+// A rig with keys that grant less than its own.
+struct place {
+    struct loop_rig r;
+    struct loop_queue *q;
+    uint32_t key[5];
+};
+
+static uint32_t make_key(struct place *p, uint32_t pd, uint32_t access, uint32_t len)
+{
+    uint32_t key;
+    const struct vb_mkey_attr attr = {.pd = pd,
+                                      .access = access,
+                                      .start = (uintptr_t)p->r.memory,
+                                      .len = len,
+                                      .base = p->r.memory};
+    assert_int_equal(vb_dev_mkey_create(p->r.dev, &attr, &key), 0);
+    return key;
+}
+
+static void open_place(struct place *p, uint64_t seed)
+{
+    const uint32_t all = VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
+    struct vb_prng prng = {.state = seed};
+    uint32_t pd;
+
+    loop_open(&p->r, 1);
+    assert_int_equal(vb_dev_pd_create(p->r.dev, &pd), 0);
+    p->key[0] = p->r.key;
+    p->key[1] = make_key(p, p->r.pd, VB_REMOTE_READ, LOOP_MEMORY);
+    p->key[2] = make_key(p, pd, all, LOOP_MEMORY);
+    p->key[3] = make_key(p, p->r.pd, all, SMALL);
+    p->key[4] = 0x12345678; // of nothing
+    p->q = loop_queue(&p->r, &(struct loop_opts){.depth = 1 + (uint32_t)seed % 5});
+    for (uint32_t i = 0; i < LOOP_MEMORY; i++)
+        p->r.memory[i] = (uint8_t)vb_prng_below(&prng, 4);
+}
+
+// Mostly right ones.
+static uint32_t draw_key(struct vb_prng *prng, const struct place *p)
+{
+    static const uint8_t which[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 1, 0};
+    uint32_t at = (uint32_t)vb_prng_below(prng, 60);
+    return p->key[at < 16 ? which[at] : at == 16 ? 2 : at == 17 ? 4 : 0];
+}
+
+static uint64_t draw_address(struct vb_prng *prng, const struct place *p, uint32_t align)
+{
+    uint64_t offset =
+        vb_prng_below(prng, 20) ? vb_prng_below(prng, 256) : vb_prng_below(prng, LOOP_MEMORY + 16);
+    offset = vb_prng_below(prng, 8) ? offset & ~(uint64_t)(align - 1) : offset;
+    return (uintptr_t)p->r.memory + offset - (vb_prng_below(prng, 100) == 0 ? 300 : 0);
+}
+
+static struct vb_code draw_entry(struct vb_prng *prng, const struct place *p)
+{
+    static const uint8_t opcode[] = {VB_WQE_READ,      VB_WQE_READ,      VB_WQE_WRITE,
+                                     VB_WQE_WRITE,     VB_WQE_ATOMIC_CS, VB_WQE_ATOMIC_FA,
+                                     VB_WQE_MASKED_CS, VB_WQE_MASKED_FA, VB_WQE_NOP};
+    static const uint8_t length[] = {1, 1, 1, 1, 2, 3, 4, 8, 8, 16, 33, 0};
+    struct vb_code c = {.opcode = opcode[vb_prng_below(prng, sizeof opcode)],
+                        .fm_ce_se = vb_prng_below(prng, 3) ? 0 : VB_WQE_CE_ALWAYS,
+                        .swap_add = vb_prng_next(prng),
+                        .compare = vb_prng_below(prng, 2) ? vb_prng_next(prng) : 0};
+    bool copies = c.opcode == VB_WQE_READ || c.opcode == VB_WQE_WRITE;
+    bool masked = c.opcode == VB_WQE_MASKED_CS || c.opcode == VB_WQE_MASKED_FA;
+    bool calc = c.opcode == VB_WQE_WRITE && vb_prng_below(prng, 3) == 0;
+    uint32_t word = masked && vb_prng_below(prng, 4) == 0 ? 4 : 8;
+
+    if (c.opcode == VB_WQE_NOP)
+        return c;
+    c.opmod = masked ? (word == 8 ? VB_WQE_OPMOD_MASKED8 : VB_WQE_OPMOD_MASKED4) : 0;
+    c.opmod = calc ? 1 + (uint8_t)vb_prng_below(prng, 7) : c.opmod;
+    c.raddr = draw_address(prng, p, copies ? 1 : word);
+    c.rkey = draw_key(prng, p);
+    c.num_sge =
+        copies ? 1 + (uint32_t)vb_prng_below(prng, 2) * (uint32_t)vb_prng_below(prng, 15) : 1;
+    uint32_t len = length[vb_prng_below(prng, sizeof length)];
+    for (uint32_t i = 0; i < c.num_sge; i++) {
+        len = vb_prng_below(prng, 3) ? len : length[vb_prng_below(prng, sizeof length)];
+        c.sge[i] = (struct vb_code_sge){draw_address(prng, p, calc ? 16 : 1), draw_key(prng, p),
+                                        calc     ? 16
+                                        : copies ? len
+                                                 : word};
+    }
+    return c;
+}
+
+// Now and then one of the bytes that decide is another.
+static void spoil(struct vb_prng *prng, struct place *p, uint64_t counter)
+{
+    static const uint8_t at[] = {0, 3, 7, 11, 32, 35, 48, 51};
+
+    if (vb_prng_below(prng, 25))
+        return;
+    loop_block(p->q, counter)[at[vb_prng_below(prng, sizeof at)]] ^=
+        (uint8_t)(1u << vb_prng_below(prng, 8));
+}
+
+static void play(struct place *p, uint64_t seed, bool stepwise)
+{
+    struct vb_prng prng = {.state = seed};
+
+    open_place(p, seed);
+    for (uint32_t i = 0; i < ENTRIES; i++)
+        spoil(&prng, p, loop_put(p->q, draw_entry(&prng, p)));
+    loop_doorbell(p->q);
+    if (stepwise)
+        loop_run(&p->r);
+    for (int i = 0; !stepwise && i < 20; i++)
+        vb_pu_poll(vb_dev_pu(p->r.dev), 0);
+}
+
+static void expect_the_same(struct place *a, struct place *b, uint64_t seed)
+{
+    enum vb_qp_state x, y;
+
+    if (memcmp(a->r.memory, b->r.memory, LOOP_MEMORY) != 0)
+        fail_msg("seed %llu: memory differs", (unsigned long long)seed);
+    if (memcmp(a->q->cq.ring, b->q->cq.ring, (size_t)64 * VB_CQE_BYTES) != 0)
+        fail_msg("seed %llu: completions differ", (unsigned long long)seed);
+    assert_int_equal(vb_dev_qp_state(a->r.dev, a->q->qpn, &x), 0);
+    assert_int_equal(vb_dev_qp_state(b->r.dev, b->q->qpn, &y), 0);
+    assert_int_equal(x, y);
+}
+
+static void test_short_and_long_ways_do_the_same(void **state)
+{
+    uint32_t failed = 0, good = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct place a, b;
+        uint8_t bad = 0;
+        play(&a, seed, true);
+        play(&b, seed, false);
+        expect_the_same(&a, &b, seed);
+        good += loop_count(&a.q->cq, &bad);
+        failed += bad != 0;
+        loop_close(&a.r);
+        loop_close(&b.r);
+    }
+    assert_true(failed > ROUNDS / 10 && failed < ROUNDS * 9 / 10); // both kinds were drawn
+    assert_true(good > ROUNDS / 2);
+}
+
+// A part that begins in its region ends there, too.
+static void test_parts_end_in_their_region(void **state)
+{
+    struct place p;
+
+    (void)state;
+    for (uint32_t over = 0; over < 2; over++) {
+        uint8_t bad = 0;
+        open_place(&p, 1);
+        memset(p.r.memory, 5, 2 * SMALL);
+        memset(p.r.memory + 64, 7, 16);
+        loop_put(p.q, (struct vb_code){
+                          .opcode = VB_WQE_READ,
+                          .fm_ce_se = VB_WQE_CE_ALWAYS,
+                          .raddr = (uintptr_t)p.r.memory + 64,
+                          .rkey = p.r.key,
+                          .num_sge = 2,
+                          .sge = {{(uintptr_t)p.r.memory, p.key[3], 1},
+                                  {(uintptr_t)p.r.memory + SMALL - 4 + over, p.key[3], 4}}});
+        loop_doorbell(p.q);
+        vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+        assert_int_equal(loop_count(&p.q->cq, &bad), 1 - over);
+        assert_int_equal(bad, over ? VB_SYN_LOCAL_PROT : 0);
+        assert_int_equal(p.r.memory[0], over ? 5 : 7); // all or nothing
+        assert_int_equal(p.r.memory[SMALL - 1], over ? 5 : 7);
+        assert_int_equal(p.r.memory[SMALL], 5);
+        loop_close(&p.r);
+    }
+}
+
+// A key that goes is not remembered: the next entry fails.
+static void test_a_key_that_goes(void **state)
+{
+    struct place p;
+    uint8_t bad = 0;
+
+    (void)state;
+    for (int gone = 0; gone < 2; gone++) {
+        open_place(&p, 1);
+        struct vb_code read = {.opcode = VB_WQE_READ,
+                               .fm_ce_se = VB_WQE_CE_ALWAYS,
+                               .raddr = (uintptr_t)p.r.memory,
+                               .rkey = p.key[3],
+                               .num_sge = 1,
+                               .sge = {{(uintptr_t)p.r.memory + 64, p.r.key, 8}}};
+        loop_put(p.q, read);
+        loop_doorbell(p.q);
+        vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+        if (gone)
+            assert_int_equal(vb_dev_mkey_destroy(p.r.dev, p.key[3]), 0);
+        loop_put(p.q, read);
+        loop_doorbell(p.q);
+        vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+        assert_int_equal(loop_count(&p.q->cq, &bad), gone ? 1 : 2);
+        assert_int_equal(bad, gone ? VB_SYN_REMOTE_ACCESS : 0);
+        loop_close(&p.r);
+    }
+}
+
+// A turn is entries and what they move: long copies end it earlier.
+static uint32_t entries_of_a_poll(uint32_t bytes)
+{
+    static uint8_t big[1 << 16];
+    struct place p;
+    uint32_t key;
+
+    open_place(&p, 4);
+    const struct vb_mkey_attr attr = {.pd = p.r.pd,
+                                      .access = VB_LOCAL_WRITE | VB_REMOTE_WRITE,
+                                      .start = (uintptr_t)big,
+                                      .len = sizeof big,
+                                      .base = big};
+    assert_int_equal(vb_dev_mkey_create(p.r.dev, &attr, &key), 0);
+    for (int i = 0; i < 60; i++)
+        loop_put(p.q, (struct vb_code){.opcode = VB_WQE_WRITE,
+                                       .fm_ce_se = VB_WQE_CE_ALWAYS,
+                                       .raddr = (uintptr_t)big,
+                                       .rkey = key,
+                                       .num_sge = 1,
+                                       .sge = {{(uintptr_t)big, key, bytes}}});
+    loop_doorbell(p.q);
+    vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+    uint32_t done = loop_count(&p.q->cq, NULL);
+    for (int i = 0; i < 20; i++)
+        vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+    assert_int_equal(done + loop_count(&p.q->cq, NULL), 60);
+    loop_close(&p.r);
+    return done;
+}
+
+static void test_bytes_count_in_a_turn(void **state)
+{
+    (void)state;
+    assert_int_equal(entries_of_a_poll(64), 60);
+    assert_int_equal(entries_of_a_poll(4095), 60);
+    assert_true(entries_of_a_poll(1 << 16) < 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_short_and_long_ways_do_the_same),
+        cmocka_unit_test(test_parts_end_in_their_region),
+        cmocka_unit_test(test_a_key_that_goes),
+        cmocka_unit_test(test_bytes_count_in_a_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
