@@ -11,6 +11,8 @@
 #   qps4096 qps16384                            4,096 queue pairs busy; 16,384 open and one busy
 #   incast                                      8 senders and one receiver, simulated and for real
 #   get                                         values by keys: chain, FaRM's way, RPC and one READ
+#   collision                                   likewise, keys in their second bucket: seq and par
+#   list                                        values from lists of 8: chain, READs, RPC
 #   units                                       one unit and two; needs valgrind, as qps4096 does
 set -eu
 
@@ -22,7 +24,7 @@ if [ $# -gt 2 ]; then
     rows=$*
 else
     rows=${BENCH_ROWS:-read64 write64 send64 write64K shm-read64 shm-write64 shm-write64K targets idle \
-        qps4096 qps16384 incast get units}
+        qps4096 qps16384 incast get collision list units}
 fi
 verbena=${VERBENA:-$here/../build/verbena}
 programs=${BENCH_PROGRAMS:-$here/../build/bench}
@@ -44,7 +46,7 @@ fi
 for row in $rows; do
     case $row in
     read64 | write64 | send64 | write64K | shm-read64 | shm-write64 | shm-write64K | targets | idle) ;;
-    qps4096 | qps16384 | incast | get | units) ;;
+    qps4096 | qps16384 | incast | get | collision | list | units) ;;
     *)
         echo "run.sh: there is no row '$row'; the head of this file lists them" >&2
         exit 2
@@ -191,6 +193,25 @@ run_get()
     done
 }
 
+run_collision()
+{
+    for how in seq par; do
+        perf "get-$how" get --via all --collision "$how"
+        perf "shm-get-$how" get --port shm --via all --collision "$how"
+    done
+}
+
+# The chain that stops at the key has a run of its own, with everything else once more.
+run_list()
+{
+    for nodes in 1 2 3 4 5 6 7 8; do
+        perf "list$nodes" get --via all --list "$nodes"
+        perf "list$nodes-break" get --via all --list "$nodes" --break
+        perf "shm-list$nodes" get --port shm --via all --list "$nodes"
+        perf "shm-list$nodes-break" get --port shm --via all --list "$nodes" --break
+    done
+}
+
 run_targets()
 {
     for target in spin sleep compute; do
@@ -210,6 +231,12 @@ while [ "$round" -le "$rounds" ]; do
     fi
     if wants get; then
         run_get
+    fi
+    if wants collision; then
+        run_collision
+    fi
+    if wants list; then
+        run_list
     fi
     round=$((round + 1))
 done

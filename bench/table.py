@@ -124,6 +124,27 @@ def get_lines(folder):
                        rates([g["chain"] for g in got]), "M/s")
 
 
+def against_chain(name, got, *others):
+    """The chain's latency, and what else one would do against it."""
+    yield line(f"{name}, chain, p50", [g["chain"]["p50_ns"] / 1e3 for g in got], "us")
+    yield line(f"{name}, chain / one READ", [g["chain"]["read_ratio"] for g in got], "")
+    for via in others:
+        yield line(f"{name}, {via} / chain",
+                   [g[via]["p50_ns"] / g["chain"]["p50_ns"] for g in got], "")
+
+
+def walk_lines(folder):
+    """Keys in their second bucket, and lists with and without a break."""
+    for prefix, port in (("", "udp"), ("shm-", "shm")):
+        for how in ("seq", "par"):
+            if got := ways(folder, f"{prefix}get-{how}"):
+                yield from against_chain(f"{port}: get 64, collision {how}", got, "farm", "rpc")
+        for nodes in range(1, 9):
+            for tail, text in (("", ""), ("-break", ", break")):
+                if got := ways(folder, f"{prefix}list{nodes}{tail}"):
+                    yield from against_chain(f"{port}: list {nodes}{text}", got, "chase", "rpc")
+
+
 def cost_lines(folder):
     """Instructions of the core, counted by callgrind."""
     if cost := rounds(folder, "cost-qps4096"):
@@ -167,7 +188,7 @@ def main():
         return 2
     folder = Path(sys.argv[1])
     lines = [*udp_lines(folder), *shm_lines(folder), *other_lines(folder),
-             *scale_lines(folder), *get_lines(folder)]
+             *scale_lines(folder), *get_lines(folder), *walk_lines(folder)]
     if not lines:
         print(f"table.py: there are no rounds in {folder}", file=sys.stderr)
         return 1

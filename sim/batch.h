@@ -10,6 +10,7 @@ struct vb_batch_opts {
     uint64_t first, count; // seeds
     uint32_t jobs;         // processes
     uint32_t ops, nics;    // of each seed
+    enum vb_sim_chains chains;
     // Called now and then with the number of seeds done, or NULL.
     void (*progress)(void *ctx, uint64_t done);
     void *ctx;

@@ -302,7 +302,37 @@
     X(SQE_LEFT, "SQE", "left for RTS")                                       \
     X(SQD_RECEIVES, "SQE", "packet received while draining")                 \
     X(FORGED_UNRELIABLE, "forged", "for an unreliable service")              \
-    X(FORGED_DATAGRAM, "forged", "datagram of a stranger")
+    X(FORGED_DATAGRAM, "forged", "datagram of a stranger")                   \
+    X(CHAIN_HASH_ONE, "chain", "hash get answered")                          \
+    X(CHAIN_HASH_SEQUENTIAL, "chain", "hash get of two buckets answered")    \
+    X(CHAIN_HASH_PARALLEL, "chain", "the same in parallel")                  \
+    X(CHAIN_LIST, "chain", "list walk answered")                             \
+    X(CHAIN_LIST_STOPS, "chain", "list walk with break answered")            \
+    X(CHAIN_LIST_LOOP, "chain", "recycled list walk answered")               \
+    X(CHAIN_MISS, "chain", "miss answered")                                  \
+    X(CHAIN_LONG_ANSWER, "chain", "answer of several packets")               \
+    X(CHAIN_SOLO, "chain", "random program equals the reference")            \
+    X(CHAIN_SOLO_LOOP, "chain", "random program with a recycled loop")       \
+    X(CHAIN_UNITS, "chain", "program on two units")                          \
+    X(CHAIN_DEPTH_ONE, "chain", "program fetched one by one")                \
+    X(CHAIN_DEPTH_MOST, "chain", "program fetched 256 ahead")                \
+    X(CHAIN_WRAP_16, "chain", "queue counter past 2^16")                     \
+    X(CHAIN_WRAP_24, "chain", "queue counter past 2^24")                     \
+    X(CHAIN_WRAP_32, "chain", "queue counter past 2^32")                     \
+    X(CHAIN_REQUEST_AGAIN, "chain", "request came again")                    \
+    X(CHAIN_REPLY_AGAIN, "chain", "reply sent again")                        \
+    X(CHAIN_OVERRUN, "chain", "request before its receive was open")         \
+    X(CHAIN_STARVED, "chain", "reply without a receive")                     \
+    X(CHAIN_RATED, "chain", "program held by its rate")                      \
+    X(CHAIN_KILLED, "chain", "caller killed")                                \
+    X(CHAIN_RESET, "chain", "QP of a caller reset")                          \
+    X(CHAIN_STOPPED, "chain", "program ended by its host")                   \
+    X(CHAIN_HOSTILE, "chain", "request of nonsense")                         \
+    X(CHAIN_FAILED, "chain", "program failed by it")                         \
+    X(CHAIN_LOST, "chain", "reply given up")                                 \
+    X(CHAIN_NEIGHBOUR, "chain", "answer beside a failed program")            \
+    X(CHAIN_POLLED, "chain", "answer of a NIC without records")              \
+    X(CHAIN_AGAIN, "chain", "another connection, another program")
 
 enum vb_cover_row {
 #define VB_COVER_ENUM(id, group, what) VB_COVER_##id,

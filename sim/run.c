@@ -2,33 +2,67 @@
 // One seed from start to end.
 #include "sim/run.h"
 
+#include "sim/chain_world.h"
 #include "sim/world.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
-               struct vb_coverage *cover)
+static int run_plain(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
+                     struct vb_coverage *cover)
 {
-    struct vb_scenario scen;
+    struct vb_world *w = vb_world_create(scen, cover, trace);
 
-    vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
-    struct vb_world *w = vb_world_create(&scen, cover, opts->trace);
     if (!w)
         return -ENOMEM;
     vb_world_run(w);
-    *result = (struct vb_sim_result){
-        .seed = opts->seed,
-        .digest = w->digest.value,
-        .events = w->events,
-        .works = w->works,
-        .time_ns = w->now_ns,
-        .nics = scen.nics,
-        .violated = w->violated,
-    };
+    result->digest = w->digest.value;
+    result->events = w->events;
+    result->works = w->works;
+    result->time_ns = w->now_ns;
+    result->violated = w->violated;
     static_assert(sizeof result->text >= sizeof w->violation, "room for the text");
     memcpy(result->text, w->violation, sizeof w->violation);
     vb_world_destroy(w);
     return 0;
+}
+
+// The digest of a seed without such a world stays what it was.
+static int run_chains(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
+                      struct vb_coverage *cover)
+{
+    struct vb_chainworld *w = vb_chainworld_create(scen, cover, trace);
+    struct vb_digest digest = {result->digest};
+
+    if (!w)
+        return -ENOMEM;
+    vb_chainworld_run(w);
+    vb_digest_add(&digest, w->digest.value);
+    result->digest = digest.value;
+    result->events += w->events;
+    result->works += w->works;
+    result->time_ns += w->now_ns;
+    result->violated = w->violated;
+    static_assert(sizeof result->text >= sizeof w->violation, "room for the text");
+    memcpy(result->text, w->violation, sizeof w->violation);
+    vb_chainworld_destroy(w);
+    return 0;
+}
+
+int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
+               struct vb_coverage *cover)
+{
+    struct vb_scenario scen;
+    bool chains = opts->chains == VB_SIM_CHAINS_ONLY ||
+                  (opts->chains == VB_SIM_CHAINS_DRAWN && vb_chainworld_is_drawn(opts->seed));
+    int err = 0;
+
+    vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
+    *result = (struct vb_sim_result){.seed = opts->seed, .nics = scen.nics};
+    if (opts->chains != VB_SIM_CHAINS_ONLY)
+        err = run_plain(&scen, opts->trace, result, cover);
+    if (!err && !result->violated && chains)
+        err = run_chains(&scen, opts->trace, result, cover);
+    return err;
 }

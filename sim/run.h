@@ -9,11 +9,19 @@
 #include <stdint.h>
 #include <stdio.h>
 
+// Worlds of chain programs, which a part of the seeds has beside the other one.
+enum vb_sim_chains {
+    VB_SIM_CHAINS_DRAWN,
+    VB_SIM_CHAINS_NONE,
+    VB_SIM_CHAINS_ONLY, // every seed has one, and no other
+};
+
 struct vb_sim_opts {
     uint64_t seed;
     uint32_t ops;  // 0: the default
     uint32_t nics; // 0: drawn
     FILE *trace;   // NULL: none
+    enum vb_sim_chains chains;
 };
 
 struct vb_sim_result {

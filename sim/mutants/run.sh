@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [--chain] [NAME…]: plants each bug of this directory into a copy of the sources and expects
 # the simulator to find it within SEEDS (200) seeds. With --chain it plants those of chain/, which
-# the unit tests of chain programs have to find, random programs (FLOW_PROGRAMS, 500) among them.
+# the unit tests of chain programs have to find, random programs (FLOW_PROGRAMS, 500) among them, or
+# the simulator's worlds of chain programs (CHAIN_SEEDS, 500): some need a network with faults.
 # Fails if one survives or no longer applies.
 set -eu
 
@@ -13,7 +14,8 @@ what=sim
 targets=verbena
 if [ "${1:-}" = --chain ]; then
     what=chain
-    targets="test_cross test_loop test_local test_cross_wire test_hash_get test_flow"
+    programs="test_cross test_loop test_local test_cross_wire test_hash_get test_flow"
+    targets="$programs verbena"
     here=$here/chain
     shift
 fi
@@ -32,14 +34,15 @@ build() {
 }
 
 # Prints the violation's seed and text, nothing if none was found.
-hunt_sim() {
-    ./out/verbena sim --seeds "$seeds" >found.txt 2>&1 || true
+hunt_seeds() {
+    ./out/verbena sim --seeds "$@" >found.txt 2>&1 || true
     sed -n '/VIOLATION/{s/^seed \([0-9]*\):.*/\1/p;n;s/^ *//p;}' found.txt | paste -s -d ' '
 }
 
-# Prints the program with the first unit test that fails, that test and why; nothing if none does.
+# Prints the program with the first unit test that fails, that test and why; if none does, what the
+# simulator finds.
 hunt_chain() {
-    for program in $targets; do
+    for program in $programs; do
         FLOW_PROGRAMS=${FLOW_PROGRAMS:-500} timeout 120 "out/tests/$program" >found.txt 2>&1 &&
             continue
         failed_test=$(sed -n 's/^\[  FAILED  \] \(test_[a-z0-9_]*\)$/\1/p' found.txt | head -1)
@@ -47,10 +50,12 @@ hunt_chain() {
         echo "${program#test_} ${failed_test:-it ends by a signal}: $reason"
         return
     done
+    violation=$(hunt_seeds "${CHAIN_SEEDS:-500}" --chains only)
+    if [ -n "$violation" ]; then echo "sim seed $violation"; fi
 }
 
 hunt() {
-    if [ $what = sim ]; then hunt_sim; else hunt_chain; fi
+    if [ $what = sim ]; then hunt_seeds "$seeds"; else hunt_chain; fi
 }
 
 tests=$([ $what = chain ] && echo ON || echo OFF)

@@ -19,11 +19,11 @@
 //      pick    NOP   ds 48, or 4 at the end of the walk:
 //      answer  OPEN  K through hit (k)
 //              WAIT  for hit (d)
+//              RECV_EN (r)
 //              FADD  n, d, r
 //              FADD  k
 //              READ  n, d, r, k -> one slot
 //              READ  n, d, r, k -> the other
-//              RECV_EN (r)
 //      and in any case the next slot's other counters
 //
 // WAITs do not consume what they wait for: the gate lets every node of a request pass. Its index
@@ -157,12 +157,13 @@ static void add_answer(struct vb_chain *c, const struct loop *l, const struct sl
     vb_chain_manual(c, vb_chain_open(c, l->o.w, l->hit));
     vb_chain_here(c, s->done);
     vb_chain_manual(c, vb_chain_wait(c, l->o.w, l->hit));
+    // Before its index is changed: one receive is open at a time.
+    vb_chain_here(c, s->recv);
+    vb_chain_manual(c, vb_chain_open_recv(c, l->o.w, l->o.k, 0));
     add_count(c, l, GATE_AT, 1 | 1ull << 24 | 1ull << 48, 1ull << 23 | 1ull << 47 | 1ull << 63);
     add_count(c, l, OPEN_AT, K_BLOCKS, 1ull << 15);
     for (uint32_t i = 0; i < SLOTS; i++)
         copy_counts(c, l, &l->slot[i]);
-    vb_chain_here(c, s->recv);
-    vb_chain_manual(c, vb_chain_open_recv(c, l->o.w, l->o.k, 0));
 }
 
 // ---- the program

@@ -34,6 +34,8 @@ struct fields {
     const char *target;
     const char *via;
     const char *collision;
+    uint32_t list;
+    bool breaks;
     struct vb_sizes sizes;
     uint32_t depth;
     uint32_t qps, active;
@@ -81,9 +83,13 @@ static const struct vb_option options[] = {
     {"target", NULL, VB_OPTION_TEXT, "poll", "WHAT",
      "the target's program meanwhile: poll, spin, sleep or compute", FIELD(target), 0, 0},
     {"via", NULL, VB_OPTION_TEXT, NULL, "WAY",
-     "of get: chain, farm, rpc, rpc-blocking, read or all [all]", FIELD(via), 0, 0},
+     "of get: chain, farm, chase, rpc, rpc-blocking, read or all [all]", FIELD(via), 0, 0},
     {"collision", NULL, VB_OPTION_TEXT, NULL, "HOW",
      "of get: keys in their second bucket; a chain looks seq or par", FIELD(collision), 0, 0},
+    {"list", NULL, VB_OPTION_NUMBER, NULL, "N",
+     "of get: from lists of 8 nodes, keys in the first N", FIELD(list), 1, VB_PERF_LIST_MAX},
+    {"break", NULL, VB_OPTION_FLAG, "0", NULL, "of --list: a chain stops at the key", FIELD(breaks),
+     0, 0},
     {"faults", NULL, VB_OPTION_TEXT, NULL, "RULES",
      "faults on purpose at our NIC, as in 'drop=1%,dir=tx;dup=0.1%'", FIELD(faults), 0, 0},
     {"drop", NULL, VB_OPTION_LOSS, "0", "LOSS", "short for --faults drop=LOSS", FIELD(drop_ppm), 0,
@@ -125,6 +131,7 @@ static void print_help(void)
         "  get        a value of a hash table by its key: --via chain, looked up by a program on\n"
         "             the other NIC; farm, READ of 6 buckets and READ of the value; rpc, by the\n"
         "             other program, which polls, or sleeps (rpc-blocking); read, the value alone\n"
+        "             With --list a list is walked; chase, READ of one node after the other\n"
         "  idle       CPU time of two connected NICs that have nothing to do\n"
         "  raw        the yardstick alone: UDP echo, and packets one way in segmented batches;\n"
         "             for shm a cache line, and a copy of 64K messages through a ring\n"
@@ -139,6 +146,7 @@ static void print_help(void)
          "  verbena perf read --qps 16384 --active 1\n"
          "  verbena perf fadd --target sleep\n"
          "  verbena perf get --via all --size 64,4K,64K --json\n"
+         "  verbena perf get --list 8 --break\n"
          "  verbena perf --listen                     on one machine, and on another\n"
          "  verbena perf write 192.0.2.7 --size 64K");
 }
@@ -161,6 +169,8 @@ static struct vb_perf_plan make_plan(const struct fields *f, enum vb_perf_op op,
         .active = f->active ? f->active : f->qps,
         .mtu = mtu,
         .reads = f->reads,
+        .list = f->list,
+        .breaks = f->breaks,
     };
     plan.depth = f->depth                ? f->depth
                  : op == VB_PERF_GET     ? GET_DEPTH
@@ -199,9 +209,12 @@ static int check_get(const struct fields *f, enum vb_perf_op op)
     enum vb_perf_collision collision;
     if (op != VB_PERF_GET && (f->via != NULL || f->collision != NULL))
         return vb_usage_error(command, "--via and --collision are for get");
+    if (op != VB_PERF_GET && (f->list || f->breaks))
+        return vb_usage_error(command, "--list and --break are for get");
     if (f->via != NULL && !vb_perf_via_find(f->via, &via))
         return vb_usage_error(
-            command, "--via: '%s' is not one of chain, farm, rpc, rpc-blocking, read and all",
+            command,
+            "--via: '%s' is not one of chain, farm, chase, rpc, rpc-blocking, read and all",
             f->via);
     if (f->collision != NULL && !vb_perf_collision_find(f->collision, &collision))
         return vb_usage_error(command, "--collision: '%s' is not one of none, seq and par",

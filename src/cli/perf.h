@@ -20,6 +20,8 @@ enum {
     VB_PERF_SLICES = 10,         // of a latency measurement, per kind
     VB_PERF_GET_MAX = 65536,     // bytes of a value
     VB_PERF_GET_DEPTH_MAX = 128,
+    VB_PERF_LIST_MAX = 8, // nodes of a list
+    VB_PERF_LIST_DEPTH_MAX = 64,
 };
 
 enum vb_perf_op {
@@ -55,6 +57,7 @@ enum vb_perf_target {
 enum vb_perf_via {
     VB_PERF_VIA_CHAIN,        // a chain program on the server's NIC looks it up
     VB_PERF_VIA_FARM,         // READ of a neighbourhood of buckets, then READ of the value
+    VB_PERF_VIA_CHASE,        // of a list: READ of one node after the other
     VB_PERF_VIA_RPC,          // the server's program does, and polls meanwhile
     VB_PERF_VIA_RPC_BLOCKING, // or sleeps until a request comes
     VB_PERF_VIA_READ,         // no look-up at all: one READ of the value
@@ -86,6 +89,8 @@ struct vb_perf_plan {
     enum vb_perf_target target;
     enum vb_perf_via via; // of a get, as the collision
     enum vb_perf_collision collision;
+    uint32_t list;   // of a get from lists: the key is in so many first nodes; 0: a hash table
+    uint32_t breaks; // a chain stops at the node with the key
     uint32_t size;
     uint32_t depth; // work requests in flight per queue pair
     uint32_t qps;

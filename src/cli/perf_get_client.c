@@ -3,6 +3,7 @@
 #include "cli/perf_get_client.h"
 
 #include "base/bytes.h"
+#include "cli/perf_get_list.h"
 #include "cli/perf_plan.h"
 #include "port/clock.h"
 #include "verbena/offload_service.h"
@@ -15,7 +16,10 @@ enum {
     SIGNAL_EVERY = 16, // SENDs, so that the send queue empties
     RECV_BATCH = 16,   // receives posted at once
     LEAST = 32,        // requests of a slice: one that was kept off its core has a median, too
+    REQUEST_MAX = VB_GET_WALK_BYTES,
 };
+
+static_assert((int)REQUEST_MAX >= (int)sizeof(struct vb_hash_request2), "room for any request");
 
 #define VALUE_BIT (1ull << 63) // of a READ's identifier: of the value, not of the neighbourhood
 
@@ -37,7 +41,7 @@ void vb_get_end_opts(const struct vb_perf_plan *plan, struct vb_perf_end_opts *o
     opts->mem_bytes = t.client_bytes;
     opts->send_depth = send_depth(&t);
     opts->recv_depth = recv_depth(&t);
-    opts->inline_bytes = sizeof(struct vb_hash_request2);
+    opts->inline_bytes = REQUEST_MAX;
     opts->cq_entries = VB_GET_QPS * (send_depth(&t) + recv_depth(&t));
 }
 
@@ -116,8 +120,10 @@ int vb_get_run_open(struct vb_get_run *run, struct vb_perf_session *session,
         .recv_cq = end->send_cq,
         .send_depth = send_depth(&run->table),
         .recv_depth = recv_depth(&run->table),
-        .inline_bytes = sizeof(struct vb_hash_request2),
+        .inline_bytes = REQUEST_MAX,
     };
+    for (; run->chase.count < base->plan->depth; run->chase.count++)
+        run->chase.free[run->chase.count] = run->chase.count;
     int error = vb_qp_create(end->pd, &opts, &run->qp[VB_GET_CHAIN]);
     if (error)
         return vb_perf_fail(session->why, "cannot create a queue pair: %s", strerror(-error));
@@ -162,24 +168,34 @@ static int post_read(struct vb_get_run *run, uint64_t id, size_t to, uint64_t fr
                                      .raddr = from});
 }
 
+static int post_send(struct vb_get_run *run, uint32_t q, const void *request, uint32_t len)
+{
+    const struct vb_sge sge = {(uint64_t)(uintptr_t)request, len, 0};
+    uint32_t signal = ++run->sent[q] % SIGNAL_EVERY == 0 ? VB_WR_SIGNALED : 0;
+    return post(
+        run, q,
+        &(struct vb_send_wr){
+            .opcode = VB_WR_SEND, .flags = VB_WR_INLINE | signal, .sge = &sge, .num_sge = 1});
+}
+
 static int post_request(struct vb_get_run *run, uint32_t q, const uint8_t key[VB_HASH_KEY_BYTES],
                         uint64_t bucket)
 {
     struct vb_hash_request2 request;
     bool both = run->table.collides && q == VB_GET_CHAIN;
-    const struct vb_sge sge = {(uint64_t)(uintptr_t)&request,
-                               both ? sizeof request : sizeof request.first, 0};
-    uint32_t signal = ++run->sent[q] % SIGNAL_EVERY == 0 ? VB_WR_SIGNALED : 0;
     memcpy(request.first.key, key, sizeof request.first.key);
     vb_put_be64(request.first.bucket, bucket);
     if (both) {
         request.second = request.first;
         vb_put_be64(request.second.bucket, bucket + sizeof(struct vb_hash_bucket));
     }
-    return post(
-        run, q,
-        &(struct vb_send_wr){
-            .opcode = VB_WR_SEND, .flags = VB_WR_INLINE | signal, .sge = &sge, .num_sge = 1});
+    return post_send(run, q, &request, both ? sizeof request : sizeof request.first);
+}
+
+static int post_walk(struct vb_get_run *run, const uint8_t key[VB_HASH_KEY_BYTES], uint64_t head)
+{
+    uint8_t request[VB_LIST_REQUEST_MAX];
+    return post_send(run, VB_GET_CHAIN, request, vb_list_ask(request, head, key, VB_PERF_LIST_MAX));
 }
 
 static bool is_verified(uint64_t n)
@@ -187,13 +203,60 @@ static bool is_verified(uint64_t n)
     return n % VB_PERF_VERIFY_EVERY == VB_PERF_VERIFY_EVERY - 1;
 }
 
+// Where the value of a request goes.
+static uint8_t *value_of(struct vb_get_run *run, enum vb_perf_via via, uint64_t n, uint32_t place)
+{
+    const struct vb_get_table *t = &run->table;
+    uint8_t *mem = run->base->end->mem;
+    return via == VB_PERF_VIA_CHASE ? mem + vb_get_hood(t, place) + VB_GET_NODE_BYTES
+                                    : mem + vb_get_reply(t, n);
+}
+
 // Nothing that was there before can pass for the value.
 static void prepare(struct vb_get_run *run, enum vb_perf_via via)
 {
     uint64_t n = run->lane[via].begun;
-    vb_get_value_poison(&run->table, run->base->end->mem + vb_get_reply(&run->table, n),
-                        vb_get_pick(&run->table, n), run->base->plan->seed);
+    uint32_t place = via == VB_PERF_VIA_CHASE ? run->chase.free[run->chase.count - 1] : 0;
+    vb_get_value_poison(&run->table, value_of(run, via, n, place), vb_get_pick(&run->table, n),
+                        run->base->plan->seed);
 }
+
+// ---- walks by READs
+
+static int read_node(struct vb_get_run *run, uint32_t place, uint64_t at)
+{
+    const struct vb_get_table *t = &run->table;
+    return post_read(run, place, vb_get_hood(t, place), at, VB_GET_NODE_BYTES + t->size);
+}
+
+static int begin_chase(struct vb_get_run *run, uint64_t n, uint64_t head)
+{
+    uint32_t place = run->chase.free[--run->chase.count];
+    run->chase.n[place] = n;
+    return read_node(run, place, head);
+}
+
+// A node has come, and its value with it: it is the right one, or says where the next is. 1: done.
+static int chase_on(struct vb_get_run *run, uint32_t place)
+{
+    const struct vb_get_table *t = &run->table;
+    const struct vb_list_node *node = (const void *)(run->base->end->mem + vb_get_hood(t, place));
+    uint64_t n = run->chase.n[place], next = be64toh(node->next);
+    uint8_t key[VB_HASH_KEY_BYTES];
+    vb_get_key(vb_get_pick(t, n), key);
+    if (vb_get_node_has(node, key)) {
+        run->chase.free[run->chase.count++] = place;
+        run->chased = place;
+        run->lane[VB_PERF_VIA_CHASE].last = n;
+        return 1;
+    }
+    if (next == run->base->end->peer_addr) // the end
+        return vb_perf_fail(run->base->why, "get %llu via chase did not find its key",
+                            (unsigned long long)n);
+    return read_node(run, place, next);
+}
+
+// ---- all ways
 
 static int begin(struct vb_get_run *run, enum vb_perf_via via)
 {
@@ -205,6 +268,12 @@ static int begin(struct vb_get_run *run, enum vb_perf_via via)
         return post_read(run, n | VALUE_BIT, vb_get_reply(t, n), memory + vb_get_item(t, pick),
                          t->size);
     vb_get_key(pick, key);
+    if (t->list) {
+        uint64_t head = memory + vb_get_head(t, pick);
+        return via == VB_PERF_VIA_CHASE   ? begin_chase(run, n, head)
+               : via == VB_PERF_VIA_CHAIN ? post_walk(run, key, head)
+                                          : post_request(run, VB_GET_PLAIN, key, head);
+    }
     uint64_t bucket = memory + vb_get_bucket(vb_get_home(t, key));
     if (via == VB_PERF_VIA_FARM)
         return post_read(run, n, vb_get_hood(t, n), bucket, VB_GET_HOOD_BYTES);
@@ -241,10 +310,10 @@ static int take_reply(struct vb_get_run *run, enum vb_perf_via via, const struct
 static int check(struct vb_get_run *run, enum vb_perf_via via)
 {
     const struct vb_get_table *t = &run->table;
-    uint64_t n = run->lane[via].done - 1;
+    uint64_t n = run->lane[via].last;
     if (!is_verified(n))
         return 0;
-    if (!vb_get_value_matches(t, run->base->end->mem + vb_get_reply(t, n), vb_get_pick(t, n),
+    if (!vb_get_value_matches(t, value_of(run, via, n, run->chased), vb_get_pick(t, n),
                               run->base->plan->seed))
         return vb_perf_fail(run->base->why, "wrong bytes: get %llu via %s is not the key's value",
                             (unsigned long long)n, vb_perf_via_name(via));
@@ -260,11 +329,17 @@ static int take(struct vb_get_run *run, enum vb_perf_via via, const struct vb_wc
                             vb_wc_status_text(wc->status));
     if (wc->opcode == VB_WC_SEND) // of this way, or of the one before
         return 0;
+    struct vb_get_lane *lane = &run->lane[via];
+    if (via == VB_PERF_VIA_CHASE) {
+        int done = chase_on(run, (uint32_t)wc->wr_id);
+        lane->done += done > 0;
+        return done;
+    }
     if (wc->opcode == VB_WC_READ && !(wc->wr_id & VALUE_BIT))
         return read_found(run, wc->wr_id);
     if (wc->opcode != VB_WC_READ && take_reply(run, via, wc) < 0)
         return -1;
-    run->lane[via].done++;
+    lane->last = lane->done++;
     return 1;
 }
 

@@ -10,7 +10,14 @@
 // One way, as far as it has gone; its requests are answered in order.
 struct vb_get_lane {
     uint64_t begun, done;
+    uint64_t last; // the one done last
     uint64_t verified;
+};
+
+// Walks by READs end in any order: each has a place of its own meanwhile.
+struct vb_get_chase {
+    uint32_t free[VB_PERF_GET_DEPTH_MAX], count;
+    uint64_t n[VB_PERF_GET_DEPTH_MAX]; // by place: the request
 };
 
 // The queue pairs: of the end, and of the chain.
@@ -27,6 +34,8 @@ struct vb_get_run {
     uint32_t sent[VB_GET_QPS];
     uint32_t missing[VB_GET_QPS]; // receives that replies took
     struct vb_get_lane lane[VB_PERF_WAYS];
+    struct vb_get_chase chase;
+    uint32_t chased; // the place of the one done last
 };
 
 // What the client's end needs for this.

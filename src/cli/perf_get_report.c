@@ -38,6 +38,8 @@ static bool is_rpc(enum vb_perf_via via)
 void vb_get_report_text(FILE *out, const struct vb_perf_row *row)
 {
     fprintf(out, "  via %s", vb_perf_via_name(row->plan.via));
+    if (row->plan.list)
+        fprintf(out, ", list %u%s", row->plan.list, row->plan.breaks ? " with break" : "");
     if (vb_get_read_ratio(row) > 0 && row->plan.via != VB_PERF_VIA_READ)
         fprintf(out, ", %.2f of a READ", vb_get_read_ratio(row));
 }
@@ -48,6 +50,7 @@ void vb_get_report_json(FILE *out, const struct vb_perf_row *row)
     fprintf(out, "\"via\":\"%s\",\"collision\":\"%s\",\"served_by\":\"%s\",",
             vb_perf_via_name(row->plan.via), vb_perf_collision_name(row->plan.collision),
             is_rpc(row->plan.via) ? "program" : "nic");
+    fprintf(out, "\"list\":%u,\"break\":%s,", row->plan.list, row->plan.breaks ? "true" : "false");
     fprintf(out, "\"latency_rnr\":%llu,\"rate_rnr\":%llu,", (number)way->latency_rnr,
             (number)way->rate_rnr);
     if (vb_get_read_ratio(row) > 0)

@@ -3,6 +3,7 @@
 #include "cli/perf_get_server.h"
 
 #include "base/bytes.h"
+#include "cli/perf_get_list.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -22,18 +23,23 @@ static struct vb_image *make_chain(void *server, uint32_t depth, char *error)
     static const enum vb_hash_way ways[VB_PERF_COLLISIONS] = {VB_HASH_ONE, VB_HASH_SEQUENTIAL,
                                                               VB_HASH_PARALLEL};
     const struct vb_get_server *s = server;
-    return vb_offload_hash_get(&(struct vb_hash_opts){.slots = depth,
-                                                      .value_max = s->table.stride,
-                                                      .way = ways[s->collision]},
-                               error);
+    const struct vb_hash_opts hash = {
+        .slots = depth, .value_max = s->table.stride, .way = ways[s->collision]};
+    const struct vb_list_opts list = {.slots = depth,
+                                      .value_max = s->table.stride,
+                                      .nodes = VB_PERF_LIST_MAX,
+                                      .stops = s->breaks};
+    return s->table.list ? vb_offload_list_walk(&list, error) : vb_offload_hash_get(&hash, error);
 }
 
 static int offer_chain(struct vb_get_server *s, char *why)
 {
     const struct vb_get_table *t = &s->table;
+    size_t items = (size_t)t->keys * t->element;
+    size_t index = t->list ? t->items + items : vb_get_bucket(t->buckets);
     const struct vb_offload_memory memory[] = {
-        {"index", s->end.mem, vb_get_bucket(t->buckets), false},
-        {"items", s->end.mem + t->items, (size_t)t->keys * t->stride, false},
+        {"index", s->end.mem, index, false},
+        {"items", s->end.mem + t->items, items, false},
     };
     const struct vb_offload_offer offer = {.name = VB_GET_OFFLOAD,
                                            .make = make_chain,
@@ -52,7 +58,8 @@ static int offer_chain(struct vb_get_server *s, char *why)
 int vb_get_server_open(struct vb_get_server *s, struct vb_nic *nic, const struct vb_perf_plan *plan,
                        char *why)
 {
-    *s = (struct vb_get_server){.table = vb_get_table_of(plan), .collision = plan->collision};
+    *s = (struct vb_get_server){
+        .table = vb_get_table_of(plan), .collision = plan->collision, .breaks = plan->breaks};
     struct vb_perf_end_opts opts = {
         .mem_bytes = s->table.server_bytes,
         .qps = 1,
@@ -116,24 +123,23 @@ int vb_get_server_connect(struct vb_get_server *s, struct vb_control_msg *msg, c
 
 // ---- the CPU's program
 
-// A key that is not there gets an empty reply, as from the chain.
-static void reply(struct vb_get_server *s, const struct vb_hash_bucket *bucket)
+// A key that is not there (len_be 0) gets an empty reply, as from the chain. Both are as bucket and
+// node have them.
+static void reply(struct vb_get_server *s, uint64_t addr_be, uint32_t len_be)
 {
     uint64_t n = s->answered[s->via]++;
     struct vb_sge sge = {.lkey = vb_mr_key(s->end.mr)};
     struct vb_send_wr wr = {
         .opcode = VB_WR_WRITE_IMM,
         .sge = &sge,
-        .num_sge = bucket ? 1 : 0,
+        .num_sge = len_be ? 1 : 0,
         .flags = n % SIGNAL_EVERY == 0 ? VB_WR_SIGNALED : 0,
         .rkey = s->end.peer_key,
         .raddr = s->end.peer_addr + vb_get_reply(&s->table, n),
-        .imm = bucket ? bucket->len_again : VB_HASH_MISS,
+        .imm = len_be ? len_be : VB_HASH_MISS,
     };
-    if (bucket) {
-        sge.addr = be64toh(bucket->addr);
-        sge.len = be32toh(bucket->len);
-    }
+    sge.addr = be64toh(addr_be);
+    sge.len = be32toh(len_be);
     if (vb_post_send(s->end.qp[0], &wr, 1) != 1)
         s->wrong++;
 }
@@ -146,9 +152,15 @@ static void look_up(struct vb_get_server *s, const struct vb_wc *wc)
         s->wrong++;
         return;
     }
-    uint32_t home = vb_get_home(&s->table, request->key);
-    const struct vb_hash_bucket *hood = (const void *)(s->end.mem + vb_get_bucket(home));
-    reply(s, vb_get_find(hood, request->key));
+    if (s->table.list) {
+        const struct vb_list_node *node = vb_get_walk(&s->table, s->end.mem, request->key);
+        reply(s, node ? node->addr : 0, node ? node->len_again : 0);
+    } else {
+        uint32_t home = vb_get_home(&s->table, request->key);
+        const struct vb_hash_bucket *hood = (const void *)(s->end.mem + vb_get_bucket(home));
+        const struct vb_hash_bucket *bucket = vb_get_find(hood, request->key);
+        reply(s, bucket ? bucket->addr : 0, bucket ? bucket->len_again : 0);
+    }
     post_receive(s, wc->wr_id);
 }
 

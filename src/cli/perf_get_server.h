@@ -11,6 +11,7 @@
 struct vb_get_server {
     struct vb_get_table table;
     enum vb_perf_collision collision;
+    bool breaks;            // of a list walk
     struct vb_perf_end end; // its queue pair carries everything but the chain's requests
     struct vb_channel *channel;
     struct vb_offload_service *service; // of the chain

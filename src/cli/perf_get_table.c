@@ -3,6 +3,7 @@
 #include "cli/perf_get_table.h"
 
 #include "base/bytes.h"
+#include "cli/perf_get_list.h"
 #include "cli/perf_pattern.h"
 
 #include <string.h>
@@ -22,6 +23,11 @@ enum {
 
 static_assert((SCATTER * UNSCATTER & KEY_MASK) == 1, "one undoes the other");
 
+static uint32_t line_up(uint32_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
 static uint32_t power_up(uint32_t n, uint32_t least)
 {
     while (least < n)
@@ -32,25 +38,29 @@ static uint32_t power_up(uint32_t n, uint32_t least)
 struct vb_get_table vb_get_table_of(const struct vb_perf_plan *plan)
 {
     struct vb_get_table t = {.size = plan->size,
-                             .stride = (plan->size + LINE - 1) / LINE * LINE,
-                             .collides = plan->collision != VB_PERF_NO_COLLISION};
+                             .stride = line_up(plan->size),
+                             .collides = plan->collision != VB_PERF_NO_COLLISION,
+                             .list = plan->list};
+    t.element = t.list ? line_up(VB_GET_NODE_BYTES + t.size) : t.stride;
     t.keys = KEYS_MAX;
-    while (t.keys > KEYS_MIN && (uint64_t)t.keys * t.stride > ITEM_BYTES)
+    while (t.keys > KEYS_MIN && (uint64_t)t.keys * t.element > ITEM_BYTES)
         t.keys /= 2;
+    t.lists = t.keys / VB_PERF_LIST_MAX;
     t.buckets = APART * t.keys + VB_GET_HOOD;
     t.slots = power_up(2 * plan->depth, SLOTS_MIN);
-    t.items = (vb_get_bucket(t.buckets) + LINE - 1) / LINE * LINE;
-    t.requests = t.items + (size_t)t.keys * t.stride;
+    t.items = t.list ? LINE : (vb_get_bucket(t.buckets) + LINE - 1) / LINE * LINE;
+    t.requests = t.items + (size_t)t.keys * t.element;
     t.server_bytes = t.requests + (size_t)t.slots * LINE;
     t.hoods = (size_t)t.slots * t.stride;
-    t.client_bytes = t.hoods + (size_t)t.slots * VB_GET_HOOD_BYTES;
+    t.hood_bytes = t.list ? t.element : VB_GET_HOOD_BYTES;
+    t.client_bytes = t.hoods + t.slots * t.hood_bytes;
     return t;
 }
 
 // Neighbours in time are not neighbours in memory.
 uint32_t vb_get_pick(const struct vb_get_table *t, uint64_t n)
 {
-    return (uint32_t)(n * 0x9e3779b1u) & (t->keys - 1);
+    return t->list ? vb_get_list_pick(t, n) : (uint32_t)(n * 0x9e3779b1u) & (t->keys - 1);
 }
 
 void vb_get_key(uint32_t pick, uint8_t key[VB_HASH_KEY_BYTES])
@@ -60,12 +70,17 @@ void vb_get_key(uint32_t pick, uint8_t key[VB_HASH_KEY_BYTES])
         key[i] = (uint8_t)(bits >> 8 * i);
 }
 
-uint32_t vb_get_home(const struct vb_get_table *t, const uint8_t key[VB_HASH_KEY_BYTES])
+uint32_t vb_get_number(const struct vb_get_table *t, const uint8_t key[VB_HASH_KEY_BYTES])
 {
     uint64_t bits = 0;
     for (int i = 0; i < VB_HASH_KEY_BYTES; i++)
         bits |= (uint64_t)key[i] << 8 * i;
-    return ((uint32_t)(bits * UNSCATTER - 1) & (t->keys - 1)) * APART;
+    return (uint32_t)(bits * UNSCATTER - 1) & (t->keys - 1);
+}
+
+uint32_t vb_get_home(const struct vb_get_table *t, const uint8_t key[VB_HASH_KEY_BYTES])
+{
+    return vb_get_number(t, key) * APART;
 }
 
 const struct vb_hash_bucket *vb_get_find(const struct vb_hash_bucket hood[VB_GET_HOOD],
@@ -84,6 +99,10 @@ const struct vb_hash_bucket *vb_get_find(const struct vb_hash_bucket hood[VB_GET
 void vb_get_table_fill(const struct vb_get_table *t, uint8_t *memory, uint64_t seed)
 {
     struct vb_hash_bucket *bucket = (void *)memory;
+    if (t->list) {
+        vb_get_list_fill(t, memory, seed);
+        return;
+    }
     for (uint32_t b = 0; b < t->buckets; b++) {
         uint8_t key[VB_HASH_KEY_BYTES];
         uint32_t pick = b / APART;

@@ -24,10 +24,13 @@ struct vb_get_table {
     uint32_t size, stride; // of a value
     uint32_t slots;        // replies at the client; a power of two, twice the requests under way
     bool collides;         // every key is in the second bucket of its neighbourhood
+    uint32_t list;         // keys are in so many first nodes of lists; 0: in buckets
+    uint32_t lists;
+    uint32_t element; // bytes of a value in the server's memory, with its node
     // At the server: the index, the values, the requests of its program.
     size_t items, requests, server_bytes;
-    // At the client: the replies, the neighbourhoods that it reads.
-    size_t hoods, client_bytes;
+    // At the client: the replies, the neighbourhoods or nodes that it reads.
+    size_t hoods, hood_bytes, client_bytes;
 };
 
 struct vb_get_table vb_get_table_of(const struct vb_perf_plan *plan);
@@ -35,6 +38,8 @@ struct vb_get_table vb_get_table_of(const struct vb_perf_plan *plan);
 // The key that the n-th request asks for, and its place among all keys.
 uint32_t vb_get_pick(const struct vb_get_table *t, uint64_t n);
 void vb_get_key(uint32_t pick, uint8_t key[VB_HASH_KEY_BYTES]);
+// The number of a key: the other way round. Of any key at all it is one of the table.
+uint32_t vb_get_number(const struct vb_get_table *t, const uint8_t key[VB_HASH_KEY_BYTES]);
 // The first bucket of a key's neighbourhood. Of any key at all it is a bucket of the table.
 uint32_t vb_get_home(const struct vb_get_table *t, const uint8_t key[VB_HASH_KEY_BYTES]);
 // The bucket of a neighbourhood that holds the key, or NULL.
@@ -51,7 +56,8 @@ void vb_get_value_poison(const struct vb_get_table *t, uint8_t *bytes, uint32_t 
 
 static inline size_t vb_get_item(const struct vb_get_table *t, uint32_t pick)
 {
-    return t->items + (size_t)pick * t->stride;
+    size_t node = t->list ? sizeof(struct vb_list_node) : 0;
+    return t->items + (size_t)pick * t->element + node;
 }
 
 static inline size_t vb_get_bucket(uint32_t number)
@@ -67,7 +73,7 @@ static inline size_t vb_get_reply(const struct vb_get_table *t, uint64_t n)
 
 static inline size_t vb_get_hood(const struct vb_get_table *t, uint64_t n)
 {
-    return t->hoods + (size_t)(n & (t->slots - 1)) * VB_GET_HOOD_BYTES;
+    return t->hoods + (size_t)(n & (t->slots - 1)) * t->hood_bytes;
 }
 
 #endif

@@ -19,7 +19,8 @@ static const char *const port_names[] = {"udp", "shm"};
 static const char *const service_names[] = {"rc", "uc", "ud"};
 static const char *const target_names[] = {"poll", "spin", "sleep", "compute"};
 
-static const char *const via_names[] = {"chain", "farm", "rpc", "rpc-blocking", "read", "all"};
+static const char *const via_names[] = {"chain",        "farm", "chase", "rpc",
+                                        "rpc-blocking", "read", "all"};
 static const char *const collision_names[] = {"none", "seq", "par"};
 
 static_assert(sizeof op_names / sizeof *op_names == VB_PERF_OPS, "one name each");
@@ -126,13 +127,25 @@ static const char *target_flaw(const struct vb_perf_plan *p)
 static const char *get_flaw(const struct vb_perf_plan *p)
 {
     if (p->via > VB_PERF_VIA_ALL)
-        return "--via must be chain, farm, rpc, rpc-blocking, read or all";
+        return "--via must be chain, farm, chase, rpc, rpc-blocking, read or all";
     if (p->collision >= VB_PERF_COLLISIONS)
         return "--collision must be none, seq or par";
+    if (p->list > VB_PERF_LIST_MAX || p->breaks > 1)
+        return "--list must be 1 to 8";
     if (p->op != VB_PERF_GET)
         return NULL;
+    if (p->breaks && !p->list)
+        return "--break is for --list";
+    if (p->list && p->collision != VB_PERF_NO_COLLISION)
+        return "--collision is for keys of a hash table, not for --list";
+    if (p->via == VB_PERF_VIA_FARM && p->list)
+        return "--via farm is for a hash table; a list is read by --via chase";
+    if (p->via == VB_PERF_VIA_CHASE && !p->list)
+        return "--via chase is for --list";
     if (p->size > VB_PERF_GET_MAX)
         return "--size must be at most 64K for get";
+    if (p->list && p->depth > VB_PERF_LIST_DEPTH_MAX)
+        return "--depth must be at most 64 for --list";
     if (p->depth > VB_PERF_GET_DEPTH_MAX)
         return "--depth must be at most 128 for get";
     return p->qps > 1 ? "--qps must be 1 for get" : NULL;
@@ -186,9 +199,10 @@ const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
 
 void vb_perf_plan_put(struct vb_control_msg *msg, const struct vb_perf_plan *plan)
 {
-    uint64_t fields[] = {plan->op,        plan->service, plan->port,     plan->target, plan->via,
-                         plan->collision, plan->size,    plan->depth,    plan->qps,    plan->active,
-                         plan->mtu,       plan->reads,   plan->raw_size, plan->seed};
+    uint64_t fields[] = {plan->op,   plan->service,   plan->port,     plan->target,
+                         plan->via,  plan->collision, plan->list,     plan->breaks,
+                         plan->size, plan->depth,     plan->qps,      plan->active,
+                         plan->mtu,  plan->reads,     plan->raw_size, plan->seed};
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         vb_control_put(msg, fields[i]);
 }
@@ -201,8 +215,8 @@ static uint32_t get_number(struct vb_control_msg *msg)
 
 void vb_perf_plan_get(struct vb_control_msg *msg, struct vb_perf_plan *plan)
 {
-    uint32_t *fields[] = {&plan->size, &plan->depth, &plan->qps,     &plan->active,
-                          &plan->mtu,  &plan->reads, &plan->raw_size};
+    uint32_t *fields[] = {&plan->list,   &plan->breaks, &plan->size,  &plan->depth,   &plan->qps,
+                          &plan->active, &plan->mtu,    &plan->reads, &plan->raw_size};
     plan->op = (enum vb_perf_op)get_number(msg);
     plan->service = (enum vb_service)get_number(msg);
     plan->port = (enum vb_perf_port)get_number(msg);

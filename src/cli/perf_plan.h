@@ -39,7 +39,8 @@ static inline bool vb_perf_is_received(const struct vb_perf_plan *plan)
 // Whether a get goes this way, too.
 static inline bool vb_perf_goes(const struct vb_perf_plan *plan, unsigned via)
 {
-    return plan->op == VB_PERF_GET && (plan->via == VB_PERF_VIA_ALL || plan->via == via);
+    bool other = via == (plan->list ? VB_PERF_VIA_FARM : VB_PERF_VIA_CHASE);
+    return plan->op == VB_PERF_GET && (plan->via == VB_PERF_VIA_ALL || plan->via == via) && !other;
 }
 
 // Whether messages may be lost: a completion then says only that one was sent.

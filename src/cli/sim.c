@@ -19,6 +19,8 @@ enum {
 
 struct sim_fields {
     uint32_t seed, seeds, start, ops, nics, jobs;
+    const char *chains_text;
+    enum vb_sim_chains chains;
     bool trace, coverage, require_coverage, json;
     bool one; // --seed was given
 };
@@ -40,6 +42,9 @@ static const struct vb_option options[] = {
     {"nics", NULL, VB_OPTION_NUMBER, "0", "N", "NICs, 2 to 8; 0: each seed draws", FIELD(nics), 0,
      VB_SIM_NICS_MAX},
     {"jobs", NULL, VB_OPTION_NUMBER, "0", "N", "processes; 0: one per core", FIELD(jobs), 0, 256},
+    {"chains", NULL, VB_OPTION_TEXT, "drawn", "WORD",
+     "worlds of chain programs: drawn (half of the seeds have one, too), none, only",
+     FIELD(chains_text), 0, 0},
     {"trace", NULL, VB_OPTION_FLAG, "0", NULL, "print every event (needs --seed)", FIELD(trace), 0,
      0},
     {"coverage", NULL, VB_OPTION_FLAG, "0", NULL,
@@ -82,6 +87,8 @@ static void print_replay(const struct sim_fields *f, uint64_t seed, FILE *out)
         fprintf(out, " --ops %u", f->ops);
     if (f->nics)
         fprintf(out, " --nics %u", f->nics);
+    if (f->chains != VB_SIM_CHAINS_DRAWN)
+        fprintf(out, " --chains %s", f->chains_text);
 }
 
 static void print_violation(const struct sim_fields *f, const struct vb_sim_result *r)
@@ -134,8 +141,11 @@ static void print_json(const struct sim_fields *f, uint64_t first, uint64_t seed
 
 static int run_one(const struct sim_fields *f)
 {
-    const struct vb_sim_opts opts = {
-        .seed = f->seed, .ops = f->ops, .nics = f->nics, .trace = f->trace ? stdout : NULL};
+    const struct vb_sim_opts opts = {.seed = f->seed,
+                                     .ops = f->ops,
+                                     .nics = f->nics,
+                                     .trace = f->trace ? stdout : NULL,
+                                     .chains = f->chains};
     struct vb_batch_result r = {.done = 1};
     struct vb_sim_result one;
     double begun = seconds_now();
@@ -207,6 +217,7 @@ static int run_many(const struct sim_fields *f)
                                                            : 1,
                                        .ops = f->ops,
                                        .nics = f->nics,
+                                       .chains = f->chains,
                                        .progress = show_progress,
                                        .ctx = &d};
     struct vb_batch_result r;
@@ -231,6 +242,21 @@ static int run_many(const struct sim_fields *f)
     return r.worst.violated || uncovered;
 }
 
+// False: it is no such word.
+static bool read_chains(struct sim_fields *f)
+{
+    static const char *const words[] = {[VB_SIM_CHAINS_DRAWN] = "drawn",
+                                        [VB_SIM_CHAINS_NONE] = "none",
+                                        [VB_SIM_CHAINS_ONLY] = "only"};
+
+    for (uint32_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(f->chains_text, words[i]) == 0) {
+            f->chains = (enum vb_sim_chains)i;
+            return true;
+        }
+    return false;
+}
+
 int vb_cli_sim(int argc, char **argv)
 {
     struct sim_fields fields = {0};
@@ -248,6 +274,9 @@ int vb_cli_sim(int argc, char **argv)
     if (parsed.operands)
         return vb_usage_error(table.command, "'%s' is not an option; a seed is --seed %s",
                               parsed.operand[0], parsed.operand[0]);
+    if (!read_chains(&fields))
+        return vb_usage_error(table.command, "--chains: '%s' is not drawn, none or only",
+                              fields.chains_text);
     if (fields.nics == 1)
         return vb_usage_error(table.command, "--nics: '1' is not a number from 2 to %d",
                               VB_SIM_NICS_MAX);

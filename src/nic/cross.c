@@ -39,6 +39,7 @@ uint64_t vb_gate_read(struct vb_gate *gate, uint32_t word)
 void vb_gate_reset(struct vb_gate *gate, uint64_t start)
 {
     gate->rung = 0;
+    atomic_store_explicit(&gate->shut, false, memory_order_relaxed);
     atomic_store_explicit(&gate->open, start, memory_order_relaxed);
 }
 
@@ -257,7 +258,9 @@ bool vb_cross_enable(struct vb_pu *pu, struct vb_qpc *qp, bool receive, uint32_t
 
     if (!gate)
         return false;
-    if (!raise_to(gate, (uint16_t)index))
+    // What it opened would be flushed, and count for who waits: a program would go round for ever.
+    if (atomic_load_explicit(&gate->shut, memory_order_relaxed) ||
+        !raise_to(gate, (uint16_t)index))
         return true;
     if (target->pu != pu) {
         vb_doorbell_ring(&target->pu->bells, qpn);

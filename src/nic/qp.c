@@ -90,6 +90,8 @@ void vb_qpc_fail(struct vb_pu *pu, struct vb_qpc *qp)
         return;
     qp->state = VB_QPS_ERR;
     qp->drained = false; // its shared receive queue will be told
+    atomic_store_explicit(&qp->sq.gate.shut, true, memory_order_relaxed);
+    atomic_store_explicit(&qp->rq.gate.shut, true, memory_order_relaxed);
     vb_timer_disarm(&qp->req.timer);
     qp->req.timer_kind = VB_REQ_TIMER_NONE;
     qp->resp.job_count = qp->resp.job_new = 0;

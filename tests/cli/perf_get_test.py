@@ -9,7 +9,9 @@ from command import main, run, start
 from perf_test import CONTROL, KEYS, addresses, perf
 
 WAYS = ("chain", "farm", "rpc", "rpc-blocking", "read")
-MORE_KEYS = KEYS | {"via", "collision", "served_by", "target", "verified", "latency_rnr", "rate_rnr"}
+LIST_WAYS = ("chain", "chase", "rpc", "rpc-blocking", "read")
+MORE_KEYS = KEYS | {"via", "collision", "list", "break", "served_by", "target", "verified",
+                    "latency_rnr", "rate_rnr"}
 
 
 class Get(unittest.TestCase):
@@ -77,6 +79,32 @@ class Get(unittest.TestCase):
                     self.assertEqual({row["collision"] for row in rows}, {how})
                     self.assertEqual(len(rows), len(WAYS))
 
+    def test_lists(self):
+        for port in ("udp", "shm"):
+            for nodes in (1, 4, 8):
+                for more in ((), ("--break",)):
+                    with self.subTest((port, nodes, more)):
+                        rows = self.rows("--port", port, "--list", str(nodes), "--iters", "2000",
+                                         *more)
+                        self.assertEqual(tuple(row["via"] for row in rows), LIST_WAYS)
+                        for row in rows:
+                            self.assertEqual((row["list"], row["break"]), (nodes, bool(more)))
+                            self.assertEqual(row["latency_ops"], 2000)
+                            self.assertIn(row["verified"], (4, 5))
+
+    def test_lists_of_other_sizes_and_depths(self):
+        for depth in ("1", "5", "64"):
+            rows = self.rows("--port", "shm", "--list", "8", "--size", "1,33,4097", "--iters",
+                             "2000", "--depth", depth)
+            self.assertEqual(len(rows), 3 * len(LIST_WAYS))
+        for via in LIST_WAYS:
+            rows = self.rows("--port", "shm", "--list", "3", "--via", via, "--iters", "100")
+            self.assertEqual([row["via"] for row in rows], [via])
+
+    def test_a_hash_table_is_no_list(self):
+        for row in self.rows("--port", "shm", "--iters", "100"):
+            self.assertEqual((row["list"], row["break"]), (0, False))
+
     def test_with_losses(self):
         for row in self.rows("--iters", "600", "--drop", "1%", "--size", "3000", "--mtu", "1024"):
             self.assertGreaterEqual(row["rate_ops"], 600)
@@ -111,7 +139,13 @@ class Get(unittest.TestCase):
         self.assertEqual(tuple(json.loads(line)["via"] for line in done.stdout.splitlines()), WAYS)
 
     def test_what_is_refused(self):
-        for words, right in ((("--via", "fly"), "chain, farm, rpc, rpc-blocking, read and all"),
+        for words, right in ((("--via", "fly"),
+                              "chain, farm, chase, rpc, rpc-blocking, read and all"),
+                             (("--list", "9"), "1 to 8"), (("--list", "0"), "1 to 8"),
+                             (("--break",), "--list"), (("--via", "chase"), "--list"),
+                             (("--list", "2", "--via", "farm"), "chase"),
+                             (("--list", "2", "--collision", "seq"), "--collision"),
+                             (("--list", "2", "--depth", "65"), "64"),
                              (("--collision", "both"), "none, seq and par"),
                              (("--size", "64,65537"), "64K"), (("--depth", "129"), "128"),
                              (("--qps", "2"), "--qps"), (("--service", "uc"), "need rc"),
@@ -121,7 +155,7 @@ class Get(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done)
                 self.assertIn(right, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)
-        for words in (("--via", "chain"), ("--collision", "seq")):
+        for words in (("--via", "chain"), ("--collision", "seq"), ("--list", "3"), ("--break",)):
             done = run("perf", "read", *words)
             self.assertEqual(done.returncode, 2)
             self.assertIn("are for get", done.stderr)

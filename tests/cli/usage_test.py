@@ -83,6 +83,7 @@ class Usage(unittest.TestCase):
         self.refused(["perf", "read"], "VERBENA_SIZE", "'big'", VERBENA_SIZE="big")
         self.refused(["perf", "read", "-xsize", "64"], "-xsize")
         self.refused(["sim", "--seed", "1", "--seeds", "2"], "--seed", "--seeds")
+        self.refused(["sim", "--chains", "some"], "'some'", "drawn, none or only")
         self.refused(["perf", "read"], "VERBENA_JSON", VERBENA_JSON="perhaps")
 
     def test_help_and_version(self):

@@ -36,8 +36,8 @@ struct input {
 
 static struct program make(uint64_t seed)
 {
-    static struct flow_world w;
-    struct flow_tally t = {.next_width = (uint32_t)seed};
+    static struct vb_simflow w;
+    struct vb_simflow_tally t = {.next_width = (uint32_t)seed};
 
     if (seed % 3 == 0)
         return (struct program){hash_image(2u << seed / 3 % 3), true};
@@ -67,7 +67,7 @@ static void change_values(struct vb_machine *m, const struct vb_image *image, ui
     // Few different values, and such that the program has somewhere: it finds them equal now and
     // then. The first variable is nobody's.
     uint64_t one = vb_prng_below(&prng, all), two = vb_prng_below(&prng, all);
-    for (uint32_t i = 1; i <= FLOW_VARS; i++) {
+    for (uint32_t i = 1; i <= VB_SIMFLOW_VARS; i++) {
         uint64_t any = vb_prng_below(&prng, all), from = vb_prng_below(&prng, 3);
         memcpy(vars + (size_t)i * VB_FLOW_VAR_BYTES,
                init + (from == 0   ? any
@@ -76,7 +76,7 @@ static void change_values(struct vb_machine *m, const struct vb_image *image, ui
                           VB_FLOW_VAR_BYTES,
                8);
     }
-    for (uint32_t i = 0; i < FLOW_MEMORY; i++)
+    for (uint32_t i = 0; i < VB_SIMFLOW_MEMORY; i++)
         memory[i] = (uint8_t)vb_prng_below(&prng, 3);
 }
 

@@ -119,6 +119,26 @@ static void test_enable_past_the_ring(void **state)
     loop_close(&p.rig);
 }
 
+// What is opened would only be flushed, and count for those who wait: a program would never rest.
+static void test_enable_opens_nothing_of_a_failed_queue(void **state)
+{
+    struct pair p;
+    uint8_t bad = 0;
+
+    (void)state;
+    for (uint32_t units = 1; units <= 2; units++) {
+        pair_open(&p, units, 8);
+        open_to(&p, 2);
+        assert_int_equal(loop_count(&p.b->cq, NULL), 2);
+        const struct vb_qpc_mods fails = {.state = VB_QPS_ERR};
+        assert_int_equal(vb_dev_qp_modify(p.rig.dev, p.b->qpn, &fails), 0);
+        open_to(&p, 6);
+        assert_int_equal(loop_count(&p.b->cq, &bad), 0);
+        assert_int_equal(loop_count(&p.a->cq, NULL), 2); // the one who opens is not to blame
+        loop_close(&p.rig);
+    }
+}
+
 static void test_counters_wrap(void **state)
 {
     struct loop_rig r;
@@ -494,9 +514,14 @@ static void test_flush_of_what_was_opened(void **state)
         assert_int_equal(be16toh(cqe.wqe_counter), i);
     }
     assert_false(loop_take(&p.b->cq, &cqe));
-    open_to(&p, 4);
-    assert_true(loop_take(&p.b->cq, &cqe));
-    assert_int_equal(cqe.syndrome, VB_SYN_FLUSH);
+    open_to(&p, 4); // a program opens nothing of it any more, its host may
+    assert_false(loop_take(&p.b->cq, &cqe));
+    loop_doorbell(p.b);
+    loop_run(&p.rig);
+    for (uint32_t i = 3; i < 6; i++) {
+        assert_true(loop_take(&p.b->cq, &cqe));
+        assert_int_equal(cqe.syndrome, VB_SYN_FLUSH);
+    }
     loop_close(&p.rig);
 }
 
@@ -507,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_enable_never_goes_back),
         cmocka_unit_test(test_enable_counts_blocks),
         cmocka_unit_test(test_enable_past_the_ring),
+        cmocka_unit_test(test_enable_opens_nothing_of_a_failed_queue),
         cmocka_unit_test(test_counters_wrap),
         cmocka_unit_test(test_managed_runs_only_when_opened),
         cmocka_unit_test(test_opens_itself),

@@ -19,7 +19,7 @@ enum {
     STEPS_MAX = 3000000,
 };
 
-static void compare(const struct flow_world *w, struct vb_machine *m, const struct vb_image *image,
+static void compare(const struct vb_simflow *w, struct vb_machine *m, const struct vb_image *image,
                     const char *how)
 {
     const uint8_t *vars = vb_machine_data(m, (uint32_t)vb_image_find_region(image, "W_vars"));
@@ -27,21 +27,21 @@ static void compare(const struct flow_world *w, struct vb_machine *m, const stru
 
     if (vb_machine_fault(m, 0))
         fail_msg("%s: the queue failed with syndrome %u", how, vb_machine_fault(m, 0));
-    for (uint32_t i = 0; i < FLOW_VARS; i++) {
+    for (uint32_t i = 0; i < VB_SIMFLOW_VARS; i++) {
         uint64_t got = vb_get_be64(vars + (w->v[i].id - 1) * VB_FLOW_VAR_BYTES);
         uint64_t want = w->var[w->v[i].id - 1];
         if (got != want)
             fail_msg("%s: variable %u is %llx, not %llx", how, i, (unsigned long long)got,
                      (unsigned long long)want);
     }
-    if (memcmp(memory, w->memory, FLOW_MEMORY) != 0)
+    if (memcmp(memory, w->memory, VB_SIMFLOW_MEMORY) != 0)
         fail_msg("%s: memory differs", how);
 }
 
-static void check_program(uint64_t seed, struct flow_tally *tally)
+static void check_program(uint64_t seed, struct vb_simflow_tally *tally)
 {
     static const uint32_t depth[] = {1, 2, 3, 5, 8, 16, 256};
-    static struct flow_world w;
+    static struct vb_simflow w;
     char error[VB_IMAGE_TEXT], how[80];
     struct vb_image *image = flow_make_program(&w, seed, tally);
 
@@ -64,7 +64,7 @@ static void check_program(uint64_t seed, struct flow_tally *tally)
     vb_image_destroy(image);
 }
 
-static uint32_t widths(const struct flow_tally *t)
+static uint32_t widths(const struct vb_simflow_tally *t)
 {
     uint32_t n = 0;
     for (uint32_t i = 1; i <= 64; i++)
@@ -77,7 +77,7 @@ static void test_random_programs(void **state)
     const char *text = getenv("FLOW_PROGRAMS"), *from = getenv("FLOW_FROM");
     uint64_t programs = text ? strtoull(text, NULL, 0) : 2000;
     uint64_t first = from ? strtoull(from, NULL, 0) : 1;
-    struct flow_tally t = {0};
+    struct vb_simflow_tally t = {0};
 
     (void)state;
     for (uint64_t seed = first; seed < first + programs; seed++)

@@ -92,13 +92,19 @@ static void test_ten_thousand_nodes(void **state)
     list_close(&r);
 }
 
-// Requests that come while another is under way wait for their turn, and do not touch it.
+// Requests that come while another is under way wait for their turn, and do not touch it, however
+// far ahead entries are fetched.
 static void test_overrun(void **state)
 {
+    static const uint32_t depth[] = {0, 1, 2, 3, 5, 16};
+
     (void)state;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= 12; seed++) {
         struct list_rig r;
-        open_loop(&r, &(struct vb_machine_opts){.seed = seed, .units = 1 + seed % 2}, 6);
+        open_loop(&r,
+                  &(struct vb_machine_opts){
+                      .seed = seed, .units = 1 + seed % 2, .fetch_depth = depth[seed % 6]},
+                  6);
         for (uint32_t i = 0; i < 40; i++)
             list_ask(&r, i % 8, 0);
         vb_machine_run(r.m, 10000000);
