@@ -40,12 +40,11 @@ static void open_end(struct end *e, const char *address, void *memory, size_t by
     check(vb_mr_reg(e->pd, memory, bytes, VB_RIGHT_ALL, &e->mr), "register memory");
 }
 
-static void join(struct end *here, struct vb_qp *qp, struct end *there, struct vb_qp *peer)
+static void join(struct vb_qp *qp, struct end *there, struct vb_qp *peer, uint32_t rights)
 {
-    struct vb_qp_peer to = {.qpn = vb_qp_num(peer), .rights = VB_RIGHT_REMOTE_WRITE};
+    struct vb_qp_peer to = {.qpn = vb_qp_num(peer), .rights = rights};
     vb_nic_gid(there->nic, to.gid);
     check(vb_qp_connect(qp, &to), "connect");
-    (void)here;
 }
 
 static void get(struct end *e, struct vb_qp *qp, const char *key, uint64_t bucket,
@@ -110,8 +109,9 @@ int main(int argc, char **argv)
                                             .inline_bytes = sizeof(struct vb_hash_request)},
                        &qp),
           "make a queue pair");
-    join(&client, qp, &server, vb_loaded_qp(program, "K"));
-    join(&server, vb_loaded_qp(program, "K"), &client, qp);
+    // Answers are written to the client; of the server's memory it may write nothing itself.
+    join(qp, &server, vb_loaded_qp(program, "K"), VB_RIGHT_REMOTE_WRITE);
+    join(vb_loaded_qp(program, "K"), &client, qp, 0);
     check(vb_chain_start(program), "start the program");
 
     // From here on the server's side of this program does nothing.

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of the fuzzers of packets, live queue pairs, work-queue entries and shared
+"""Writes the seeds of the fuzzers of packets, live queue pairs, work-queue entries, offloads and shared
 memory: one story per file, in the bytes that they read as choices (fuzz/rig*.c and each fuzzer's
 own head). To be run again when the meaning of those changes."""
 
@@ -458,10 +458,37 @@ def peers():
     yield "raw", b"\1" + struct.pack("<QII", 0x766572626e73686d, 1, 5000) + talk
 
 
+# ---- offloads
+
+def offloads():
+    (bent, raw, many, attack, forge, lose, repeat, spoil, start, ask, run) = (
+        0, 3, 4, 5, 7, 8, 9, 10, 11, 12, 0x7f)
+    kinds = ("hash", "hash_seq", "hash_par", "walk", "walk_stops", "walk_copies", "loop", "mov")
+    good, elsewhere, longer = b"\0", b"\x80", b"\x30"
+    everywhere = b"".join(bytes([bent]) + elsewhere + bytes([place << 3, how, 9, 9, run])
+                          for place, how in ((0, 6), (0, 1), (1, 0), (2, 0), (6, 0), (0, 3)))
+    for i, kind in enumerate(kinds):
+        head = bytes([i & 3, i, (i + 3) % 7])
+        asks = (bytes([bent]) + good + bytes([run])) * 3
+        yield kind, head + asks + bytes([start, run, ask]) + asks
+        yield kind + "_elsewhere", head + everywhere + bytes([start, run])
+        yield kind + "_long", head + bytes([bent]) + longer + bytes([200, 9, 9, run]) + asks
+        yield kind + "_many", head + bytes([many, 31, run, many, 31, ask, run, run])
+        yield kind + "_raw", head + bytes([raw, 0, run, raw, 60]) + bytes(range(60)) + bytes([run])
+    keys = b"".join(bytes([attack, opcode, place, place, 6, 0, 64, 1, 0, 2, 8, run])
+                    for opcode in (0, 1, 2, 3, 4, 5, 6, 70) for place in (40, 0xa8))
+    yield "keys", bytes([1, 0, 0]) + keys
+    frame = bytes([4, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0x80, 0, 0, 0]) + bytes(16)
+    yield "frames", (bytes([1, 6, 6, forge, len(frame)]) + frame +
+                     bytes([lose, bent, 0, run, repeat, bent, 0, run, spoil, 5, 0, 20, bent, 0, run,
+                            ask]))
+
+
 def main():
     corpus = pathlib.Path(__file__).parent / "corpus"
     for fuzzer, stories in (("fuzz_frames", frames()), ("fuzz_wqe", entries()),
                             ("fuzz_chain", chains()),
+                            ("fuzz_tenant", offloads()),
                             ("fuzz_packet", packets()), ("fuzz_shm", guests()),
                             ("fuzz_shm_peer", peers())):
         (corpus / fuzzer).mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ static const char *const names[VB_CHECK_KINDS] = {
     [VB_CHECK_WAIT_OTHER] = "wait-other",
     [VB_CHECK_RECV_EARLY] = "recv-early",
     [VB_CHECK_OPEN_EARLY] = "open-early",
+    [VB_CHECK_READ_EARLY] = "read-early",
     [VB_CHECK_STOPPED] = "stopped",
     [VB_CHECK_FAULT] = "fault",
     [VB_CHECK_NO_END] = "no-end",

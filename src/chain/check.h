@@ -38,6 +38,7 @@ enum vb_check_kind {
     VB_CHECK_WAIT_OTHER,     // was ended by another entry's completion than its number says
     VB_CHECK_RECV_EARLY,     // a receive is opened again before its last message was used
     VB_CHECK_OPEN_EARLY,     // an entry is opened before the message that it needs
+    VB_CHECK_READ_EARLY,     // memory is read before the message that goes there
     VB_CHECK_STOPPED,        // a queue that opens itself did not
     VB_CHECK_FAULT,          // the NIC refused an entry
     VB_CHECK_NO_END,         // it was still running when the steps were used up

@@ -109,6 +109,17 @@ static void judge_opening(struct check *c, const struct vb_watch_event *e)
                     name, message);
 }
 
+static void judge_reading(struct check *c, const struct vb_watch_event *e)
+{
+    char message[VB_LISTING_TEXT];
+
+    vb_listing_actor_name(c->listing, e->awaited, message);
+    vb_findings_add(c->out, c->listing, VB_CHECK_READ_EARLY, false, e->who, e->awaited,
+                    "reads memory into which the message of %s goes, without having waited for it. "
+                    "Put a WAIT for that receive before it",
+                    message);
+}
+
 // The entries whose completions a queue counts, in order; -1: nobody can say which is the n-th.
 static int expected(const struct check *c, uint32_t cq, uint64_t n, struct vb_actor *who)
 {
@@ -203,6 +214,8 @@ static bool watch_run(struct check *c, struct vb_machine *m, struct vb_watch *w,
             judge_receive(c, &e);
         if (e.kind == VB_STEP_EXEC && e.unasked.exists)
             judge_opening(c, &e);
+        if (e.kind == VB_STEP_EXEC && e.awaited.exists)
+            judge_reading(c, &e);
         if (e.kind == VB_STEP_EXEC && e.opcode == VB_WQE_WAIT)
             judge_wait(c, &e, opts->start);
         if (e.kind == VB_STEP_COMPLETE && e.syndrome && e.syndrome != VB_SYN_FLUSH)

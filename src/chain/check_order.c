@@ -12,14 +12,16 @@ enum {
 
 // ---- doorbell order
 
-// The first SEND_EN of the queue that opens the block in the first round; NULL: none of it.
+// The first SEND_EN of the queue that opens the block in the first round, and that every way to
+// block `before` of its queue leads through; NULL: none of it.
 static const struct vb_line *opener(const struct vb_statics *s, uint32_t by, uint32_t queue,
-                                    uint32_t block)
+                                    uint32_t block, uint32_t before)
 {
     for (uint32_t i = 0; i < s->listing->lines; i++) {
         const struct vb_line *line = &s->listing->line[i];
         if (!line->wrong && line->queue == by && line->code.opcode == VB_WQE_SEND_EN &&
-            line->object == (int)queue && line->code.index > block)
+            line->object == (int)queue && line->code.index > block &&
+            (line->block > before || vb_is_passed(s, line, before)))
             return line;
     }
     return NULL;
@@ -36,15 +38,29 @@ static bool opened_by_others(const struct vb_statics *s, uint32_t by, uint32_t q
     return false;
 }
 
-// Whether a WAIT between the two blocks is for something that completes no earlier than `from`.
-static bool is_awaited(const struct vb_statics *s, const struct vb_line *from, uint32_t upto)
+// Whether a fence waits for it: a READ's or an atomic's answer.
+static bool is_answered(const struct vb_line *line)
+{
+    return line->code.opcode >= VB_WQE_READ && line->code.opcode <= VB_WQE_MASKED_FA;
+}
+
+// Whether `upto` runs only when the entry before it in its queue is done: behind a WAIT for
+// something that completes no earlier, or behind a fence that waits for an answer no earlier.
+static bool is_awaited(const struct vb_statics *s, const struct vb_line *from,
+                       const struct vb_line *upto)
 {
     uint32_t own = s->image->queue[from->queue].send_cq, count;
+    bool answered = is_answered(from);
 
-    for (uint32_t b = from->block + from->blocks; b < upto;) {
+    for (uint32_t b = from->block + from->blocks; b <= upto->block;) {
         const struct vb_line *line = vb_listing_line(s->listing, from->queue, b);
         b += line ? line->blocks : 1;
-        if (!line || line->wrong || line->code.opcode != VB_WQE_WAIT || line->object != (int)own)
+        if (!line || line->wrong)
+            continue;
+        if (answered && line->code.fm_ce_se & VB_WQE_FENCE)
+            return true;
+        answered |= is_answered(line);
+        if (line->code.opcode != VB_WQE_WAIT || line->object != (int)own)
             continue;
         const struct vb_line *until = vb_producer(s, own, line->code.index, &count);
         if (until && until->queue == from->queue && until->block >= from->block)
@@ -84,6 +100,23 @@ static void report_open(struct vb_statics *s, const struct vb_line *victim, stru
         name, by ? "opened by " : "from the start", by ? opens : "");
 }
 
+// Whether a write that comes when the entry is open, as the image says, is meant for a later round
+// than the first: the entry is one of another queue that goes round; or an index is brought up to
+// date, and so is that of what opens it. Those of the first round are in the image.
+static bool is_later_round(const struct vb_statics *s, const struct vb_line *victim,
+                           const struct vb_line *by, const struct vb_line *writer,
+                           const struct vb_access *a)
+{
+    uint32_t n, begin, len;
+
+    if (victim->queue != writer->queue)
+        return s->circular[victim->queue];
+    uint32_t at = (uint32_t)(a->spot.offset - (uint64_t)victim->block * VB_WQEBB_BYTES);
+    return by && vb_patched(s, by, VB_FIELD_INDEX, 0) &&
+           vb_listing_field(victim, at, &n, &begin, &len) == VB_FIELD_INDEX &&
+           at + a->len <= begin + len;
+}
+
 static void check_patch(struct vb_statics *s, const struct vb_line *writer,
                         const struct vb_access *a)
 {
@@ -97,22 +130,22 @@ static void check_patch(struct vb_statics *s, const struct vb_line *writer,
     if (!victim || (victim->queue == writer->queue && victim->block <= writer->block) ||
         !matters(s, victim, &a->spot, a->len))
         return;
-    bool same = victim->queue == writer->queue;
-    if (victim->block < s->image->queue[victim->queue].open) {
-        if (same || !s->circular[victim->queue])
-            report_open(s, victim, vb_line_actor(writer), NULL);
+    const struct vb_line *by = NULL;
+    bool early = victim->block < s->image->queue[victim->queue].open;
+    if (!early) {
+        by = opener(s, writer->queue, victim->queue, victim->block, writer->block);
+        if (!by || opened_by_others(s, writer->queue, victim->queue))
+            return;
+        early = by->block < writer->block;
+    }
+    if (early ? is_later_round(s, victim, by, writer, a) : is_awaited(s, writer, by))
+        return;
+    if (vb_is_idle(s, writer, a->remote))
+        return;
+    if (early) {
+        report_open(s, victim, vb_line_actor(writer), by);
         return;
     }
-    const struct vb_line *by = opener(s, writer->queue, victim->queue, victim->block);
-    if (!by || opened_by_others(s, writer->queue, victim->queue))
-        return;
-    if (by->block < writer->block) {
-        if (same || !s->circular[victim->queue])
-            report_open(s, victim, vb_line_actor(writer), by);
-        return;
-    }
-    if (is_awaited(s, writer, by->block))
-        return;
     vb_listing_actor_name(s->listing, vb_line_actor(writer), name);
     vb_findings_add(s->out, s->listing, VB_CHECK_PATCH_UNORDERED,
                     s->image->queue[writer->queue].kind == VB_QUEUE_LOOP, vb_line_actor(victim),
@@ -137,7 +170,7 @@ static void check_recv_patch(struct vb_statics *s, const struct vb_scatter_line 
     bool open = victim->block < s->image->queue[victim->queue].open;
     const struct vb_line *by = NULL;
     for (uint32_t q = 0; !open && !by && q < s->image->queues; q++)
-        by = opener(s, q, victim->queue, victim->block);
+        by = opener(s, q, victim->queue, victim->block, 0);
     bool waits = false;
     for (uint32_t b = 0; by && b < by->block; b++) {
         const struct vb_line *line = vb_listing_line(s->listing, by->queue, b);

@@ -118,6 +118,24 @@ uint8_t vb_patched(const struct vb_statics *s, const struct vb_line *line, enum 
     return how;
 }
 
+bool vb_is_filled_in(const struct vb_statics *s, const struct vb_line *line, enum vb_field field)
+{
+    struct vb_access a[VB_ACCESSES];
+    uint32_t len;
+    int at = vb_code_field(&line->code, field, 0, &len);
+    const struct vb_spot to = {VB_IN_SEND, line->queue,
+                               (uint64_t)line->block * VB_WQEBB_BYTES + (uint32_t)at};
+
+    for (uint32_t b = 0; at >= 0 && vb_patched(s, line, field, 0) && b < line->block; b++) {
+        const struct vb_line *by = vb_listing_line(s->listing, line->queue, b);
+        uint32_t n = by && by->block == b ? vb_accesses(by, a) : 0;
+        for (uint32_t k = 0; k < n; k++)
+            if (a[k].write && vb_spots_meet(&a[k].spot, a[k].len, &to, len))
+                return true;
+    }
+    return false;
+}
+
 static void mark(struct vb_statics *s, const struct vb_spot *spot, uint32_t len, uint8_t how)
 {
     if (spot->kind != VB_IN_SEND)
@@ -184,24 +202,6 @@ static void check_entry(struct vb_statics *s, const struct vb_line *line)
 
 // ---- WAIT
 
-// Whether an entry before it in the same queue gives it another index.
-static bool is_renumbered(const struct vb_statics *s, const struct vb_line *wait)
-{
-    const struct vb_spot index = {VB_IN_SEND, wait->queue,
-                                  (uint64_t)wait->block * VB_WQEBB_BYTES + 24};
-    struct vb_access a[VB_ACCESSES];
-
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
-        uint32_t n =
-            line->queue == wait->queue && line->block < wait->block ? vb_accesses(line, a) : 0;
-        for (uint32_t k = 0; k < n; k++)
-            if (a[k].write && vb_spots_meet(&a[k].spot, a[k].len, &index, 4))
-                return true;
-    }
-    return false;
-}
-
 static void check_wait(struct vb_statics *s, const struct vb_line *line)
 {
     uint32_t count, cq = (uint32_t)line->object, index = line->code.index;
@@ -219,7 +219,7 @@ static void check_wait(struct vb_statics *s, const struct vb_line *line)
         return;
     }
     if (from && from->queue == line->queue && from->block >= line->block &&
-        !is_renumbered(s, line)) {
+        !vb_is_filled_in(s, line, VB_FIELD_INDEX)) {
         vb_listing_actor_name(s->listing, vb_line_actor(from), name);
         vb_findings_add(s->out, s->listing, VB_CHECK_WAIT_BEYOND, false, vb_line_actor(line),
                         vb_line_actor(from),
@@ -359,12 +359,23 @@ static void check_cover(struct vb_statics *s, const struct vb_line *line)
 
 // ---- circles
 
+// Whether it can make an entry of the queue a WAIT, to stop there.
+static bool stops(const struct vb_line *line, uint32_t queue)
+{
+    return line->code.opcode == VB_WQE_ATOMIC_CS && !line->wrong && line->raddr.known &&
+           line->raddr.to.kind == VB_IN_SEND && line->raddr.to.index == queue &&
+           line->raddr.to.offset % VB_WQEBB_BYTES == 0 &&
+           (line->code.swap_add >> 24 & 0xff) == VB_WQE_WAIT;
+}
+
 static void check_endless(struct vb_statics *s, uint32_t queue)
 {
     const struct vb_line *back = NULL;
 
     for (uint32_t i = 0; i < s->listing->lines; i++) {
         const struct vb_line *line = &s->listing->line[i];
+        if (stops(line, queue))
+            return;
         if (line->queue != queue || line->wrong)
             continue;
         if (line->code.opcode == VB_WQE_SEND_EN && line->object == (int)queue &&
@@ -412,7 +423,8 @@ void vb_check_static(const struct vb_image *image, struct vb_findings *out)
     s.listing = vb_listing_make(image);
     s.patch = calloc(image->queues + 1, sizeof *s.patch);
     s.circular = calloc(image->queues + 1, sizeof *s.circular);
-    if (s.listing && s.patch && s.circular && collect_patches(&s)) {
+    s.value = calloc(image->queues + 1, sizeof *s.value);
+    if (s.listing && s.patch && s.circular && s.value && collect_patches(&s) && vb_jumps_find(&s)) {
         check_lines(&s);
         for (uint32_t i = 0; i < image->queues; i++) {
             check_queue_is_opened(&s, i);
@@ -425,6 +437,8 @@ void vb_check_static(const struct vb_image *image, struct vb_findings *out)
     }
     for (uint32_t i = 0; s.patch && i < image->queues; i++)
         free(s.patch[i]);
+    vb_jumps_free(&s);
+    vb_values_free(&s);
     free(s.patch);
     free(s.circular);
     vb_listing_free(s.listing);

@@ -23,6 +23,12 @@ struct vb_statics {
     struct vb_findings *out;
     uint8_t **patch; // by queue and byte of its send ring: VB_PATCHED_…
     bool *circular;  // by queue: it is opened by entries that count on
+    // ---- check_jumps.c
+    uint8_t **stored;  // by region of the program's own, and byte: an entry may write it
+    uint32_t **length; // by queue and block: how many blocks a NOP there can be long, one bit each
+    bool wild;         // an entry may write anything
+    // ---- check_values.c
+    struct vb_values **value; // by queue; NULL: not looked at yet
 };
 
 enum {
@@ -38,6 +44,8 @@ bool vb_spots_meet(const struct vb_spot *a, uint64_t a_len, const struct vb_spot
 // The ways in which bytes of a field are patched, all or'ed; 0: not at all, or no such field.
 uint8_t vb_patched(const struct vb_statics *s, const struct vb_line *line, enum vb_field field,
                    uint32_t n);
+// Whether an entry before it in its queue writes the field.
+bool vb_is_filled_in(const struct vb_statics *s, const struct vb_line *line, enum vb_field field);
 bool vb_is_signaled(const struct vb_line *line);
 bool vb_takes_receives(const struct vb_image *image, uint32_t cq);
 // The n-th entry that completes into a queue's completion queue, from block 0 on. NULL: none.
@@ -51,6 +59,16 @@ static inline struct vb_actor vb_line_actor(const struct vb_line *line)
 
 // ---- check_memory.c: operands, scatter lists, keys
 void vb_check_memory(struct vb_statics *s);
+// ---- check_jumps.c: what is skipped
+bool vb_jumps_find(struct vb_statics *s); // false: no memory
+void vb_jumps_free(struct vb_statics *s);
+// Whether every way to a later block of its queue leads through the entry.
+bool vb_is_passed(const struct vb_statics *s, const struct vb_line *line, uint32_t before);
+// ---- check_values.c: what entries find in memory
+// Whether the entry never writes the memory that it names, as the remote one or as a part of its
+// list: it is never reached, or compares what is never equal. Only of programs with one queue.
+bool vb_is_idle(struct vb_statics *s, const struct vb_line *line, bool remote);
+void vb_values_free(struct vb_statics *s);
 // ---- check_order.c: what is patched and used when
 void vb_check_order(struct vb_statics *s);
 

@@ -96,9 +96,12 @@ static struct vb_chain_label begin_slot(struct vb_chain *c, const struct vb_offl
 }
 
 // The second bucket on its own queue: what it changes, it brings back, when the reply is done.
-static void add_beside(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue v,
-                       struct slot *s)
+static void add_beside(struct vb_chain *c, const struct vb_offload *shared, struct vb_chain_queue v,
+                       struct vb_chain_region scratch, struct slot *s)
 {
+    struct vb_offload own = *shared, *o = &own;
+
+    own.scratch = scratch; // what it need not keep, W must not write at the same time
     begin_slot(c, o, v, s->n);
     add_read(c, o, v, &s->second);
     add_cas(c, o, v, &s->second, OTHER_SEGS);
@@ -107,13 +110,13 @@ static void add_beside(struct vb_chain *c, const struct vb_offload *o, struct vb
 }
 
 static void add_slot(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue v,
-                     uint32_t n)
+                     struct vb_chain_region scratch, uint32_t n)
 {
     struct slot s = {.n = n};
 
     add_replies(c, o, &s);
     if (v.id)
-        add_beside(c, o, v, &s);
+        add_beside(c, o, v, scratch, &s);
     vb_chain_here(c, vb_offload_name(c, "gate", n));
     begin_slot(c, o, o->w, n);
     add_read(c, o, o->w, &s.first);
@@ -145,6 +148,7 @@ static void add_slot(struct vb_chain *c, const struct vb_offload *o, struct vb_c
 struct vb_image *vb_hash_two(const struct vb_hash_opts *opts, char *error)
 {
     struct vb_chain_queue v = {0};
+    struct vb_chain_region scratch = {0};
     struct vb_offload o;
     struct vb_chain *c =
         vb_offload_begin(&o, "hash_two", opts->slots ? opts->slots : VB_OFFLOAD_SLOTS,
@@ -152,9 +156,11 @@ struct vb_image *vb_hash_two(const struct vb_hash_opts *opts, char *error)
 
     if (!c)
         return NULL;
-    if (opts->way == VB_HASH_PARALLEL)
+    if (opts->way == VB_HASH_PARALLEL) {
         v = vb_chain_queue(c, "V", &(struct vb_chain_queue_opts){0});
+        scratch = vb_chain_region(c, "scratch_v", VB_CHAIN_OWN, 8, true);
+    }
     for (uint32_t n = 0; n < o.slots; n++)
-        add_slot(c, &o, v, n);
+        add_slot(c, &o, v, scratch, n);
     return vb_chain_finish(c, error);
 }

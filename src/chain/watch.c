@@ -258,6 +258,29 @@ static void write_bytes(struct vb_watch *w, struct area *a, uint64_t from, struc
     }
 }
 
+// An entry reads memory of the program's own into which a message of an open receive goes: it has
+// waited for that, or it may see it or not.
+static void expect_data(const struct vb_watch *w, const struct vb_watch_touch *t,
+                        struct vb_watch_event *e)
+{
+    const struct vb_listing *l = w->listing;
+
+    for (uint32_t i = 0; i < l->scatters && !e->awaited.exists; i++) {
+        const struct vb_scatter_line *part = &l->scatter[i];
+        const struct vb_spot *to = &part->to.to;
+        if (!part->to.known || to->kind != VB_IN_DATA || to->index != t->spot.index ||
+            part->queue >= QUEUES_KNOWN || to->offset >= t->spot.offset + t->len ||
+            t->spot.offset >= to->offset + part->len)
+            continue;
+        uint32_t mask = w->image->queue[part->queue].recvs - 1;
+        uint64_t known = w->queue[e->who.queue].known[QUEUES_KNOWN + part->queue];
+        uint64_t from = known > w->start ? known : w->start;
+        uint64_t next = from + ((part->entry - from) & mask);
+        if (next < w->queue[part->queue].recv_end)
+            e->awaited = receiver(w, part->queue, next);
+    }
+}
+
 static void note_touches(struct vb_watch *w, const struct vb_step *step, struct vb_actor who,
                          struct vb_watch_event *e)
 {
@@ -276,6 +299,8 @@ static void note_touches(struct vb_watch *w, const struct vb_step *step, struct 
         memcpy(t->after, a->at + from, shown);
         if (touch->write)
             write_bytes(w, a, from, who, t);
+        else if (a->spot.kind == VB_IN_DATA && e->kind == VB_STEP_EXEC && who.exists)
+            expect_data(w, t, e);
     }
 }
 
@@ -563,7 +588,7 @@ bool vb_watch_step(struct vb_watch *w, struct vb_watch_event *e)
     if (w->no_memory || !vb_machine_step(w->m, &step, &unit))
         return false;
     e->kind = step.kind;
-    e->who = e->changed_by = e->other = e->too_early = e->unasked = e->message =
+    e->who = e->changed_by = e->other = e->too_early = e->unasked = e->message = e->awaited =
         (struct vb_actor){.exists = false};
     e->counter = step.counter;
     e->opcode = step.opcode;

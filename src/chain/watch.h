@@ -36,6 +36,9 @@ struct vb_watch_event {
     struct vb_actor too_early;
     // EXEC of a SEND_EN: an entry that it opens without having waited for the message it needs.
     struct vb_actor unasked, message;
+    // EXEC: a receive that is open, whose message goes where this entry reads, and was not waited
+    // for.
+    struct vb_actor awaited;
     // EXEC of a WAIT: whose completion it was. COMPLETE: the entry that waits for it.
     struct vb_actor other;
     uint32_t cq;

@@ -259,8 +259,7 @@ bool vb_cross_enable(struct vb_pu *pu, struct vb_qpc *qp, bool receive, uint32_t
     if (!gate)
         return false;
     // What it opened would be flushed, and count for who waits: a program would go round for ever.
-    if (atomic_load_explicit(&gate->shut, memory_order_relaxed) ||
-        !raise_to(gate, (uint16_t)index))
+    if (atomic_load_explicit(&gate->shut, memory_order_relaxed) || !raise_to(gate, (uint16_t)index))
         return true;
     if (target->pu != pu) {
         vb_doorbell_ring(&target->pu->bells, qpn);

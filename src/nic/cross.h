@@ -23,7 +23,7 @@ struct vb_wr;
 // How far a managed queue is open: raised by its own unit and by others.
 struct vb_gate {
     bool managed;
-    uint32_t rung; // the doorbell record as last honoured: a driver may ring, too
+    uint32_t rung;    // the doorbell record as last honoured: a driver may ring, too
     atomic_bool shut; // its queue has failed: programs open no more of it
     atomic_uint_fast64_t open;
 };

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "chain/check.h"
 #include "mutate_kit.h"
+#include "shipped_kit.h"
 #include "verbena/chain.h"
 
 #include <setjmp.h>
@@ -36,10 +37,11 @@ static void wait_for(struct bench *b, const char *name, struct vb_chain_label un
     vb_chain_wait(b->c, b->w, until);
 }
 
-static void open_through(struct bench *b, const char *name, struct vb_chain_label through)
+static struct vb_chain_label open_through(struct bench *b, const char *name,
+                                          struct vb_chain_label through)
 {
     vb_chain_here(b->c, vb_chain_label(b->c, name));
-    vb_chain_open(b->c, b->w, through);
+    return vb_chain_open(b->c, b->w, through);
 }
 
 static struct vb_chain_op copy(struct bench *b, enum vb_wqe_opcode opcode, uint64_t from,
@@ -113,9 +115,9 @@ static void use_answer(struct bench *b)
 }
 
 // The READ puts an address into the WRITE: on its own queue, that is open; or on the other one.
-static void patch(struct bench *b, struct vb_chain_queue queue, bool waits)
+static struct vb_chain_label patch(struct bench *b, struct vb_chain_queue queue,
+                                   struct vb_chain_label v, bool waits)
 {
-    struct vb_chain_label v = vb_chain_label(b->c, "v");
     struct vb_chain_op writes = copy(b, VB_WQE_WRITE, 48, 96);
     const uint8_t secret[8] = "secret";
 
@@ -130,18 +132,50 @@ static void patch(struct bench *b, struct vb_chain_queue queue, bool waits)
         wait_for(b, "w", r);
     writes.label = v;
     vb_chain_op(b->c, queue, &writes);
-    if (queue.id == b->k.id)
-        open_through(b, "o", v);
+    return queue.id == b->k.id ? open_through(b, "o", v) : v;
 }
 
 static void patch_open(struct bench *b)
 {
-    patch(b, b->bad ? b->w : b->k, !b->bad);
+    patch(b, b->bad ? b->w : b->k, vb_chain_label(b->c, "v"), !b->bad);
 }
 
 static void patch_unordered(struct bench *b)
 {
-    patch(b, b->k, !b->bad);
+    patch(b, b->k, vb_chain_label(b->c, "v"), !b->bad);
+}
+
+// The same, ordered by a fence instead of a WAIT.
+static void patch_fenced(struct bench *b)
+{
+    struct vb_chain_label o = patch(b, b->k, vb_chain_label(b->c, "v"), false);
+    vb_chain_add_flags(b->c, o, b->bad ? 0 : VB_CHAIN_FENCE);
+}
+
+// An entry that is open is compared, and would be made longer, but never has that length.
+static void patch_never(struct bench *b)
+{
+    struct vb_chain_label n = vb_chain_label(b->c, "n");
+
+    op(b, b->w, "c",
+       (struct vb_chain_op){.opcode = VB_WQE_ATOMIC_CS,
+                            .remote = vb_at(n, VB_AT_CTRL),
+                            .compare = 9ull << 56,
+                            .swap_add = 8ull << 56,
+                            .parts = 1,
+                            .part = {{vb_in(b->data, 0), 8}}});
+    vb_chain_op(b->c, b->w, &(struct vb_chain_op){.opcode = VB_WQE_NOP, .label = n});
+    op(b, b->w, "e", (struct vb_chain_op){.opcode = VB_WQE_NOP});
+}
+
+// Another one opens the entry before it is written; it is always skipped.
+static void patch_jumped(struct bench *b)
+{
+    struct vb_chain_label v = vb_chain_label(b->c, "v");
+
+    op(b, b->w, "j", (struct vb_chain_op){.opcode = VB_WQE_NOP, .ds = 8});
+    open_through(b, "early", v);
+    patch(b, b->k, v, true);
 }
 
 static void covered(struct bench *b, bool covered_completes, bool wait_covered)
@@ -182,13 +216,22 @@ static void circle(struct bench *b)
     vb_flow_end_program(f);
 }
 
-static struct vb_image *make(void (*build)(struct bench *), bool bad)
+static const struct shipped *list_loop(void)
+{
+    uint32_t i = 0;
+
+    while (strcmp(shipped_at(i)->name, "list_loop") != 0)
+        i++;
+    return shipped_at(i);
+}
+
+static struct vb_image *make(void (*build)(struct bench *), bool bad, bool list)
 {
     char error[VB_IMAGE_TEXT] = "";
     struct bench b = {.bad = bad};
 
     if (!build)
-        return hash_image(2);
+        return list ? shipped_image(list_loop()) : hash_image(2);
     b.c = vb_chain_begin("planted");
     b.w = vb_chain_queue(b.c, "W", &(struct vb_chain_queue_opts){.unmanaged = true});
     b.k = vb_chain_queue(b.c, "K", &(struct vb_chain_queue_opts){0});
@@ -303,12 +346,25 @@ static void no_next(struct vb_image *i)
 {
     remove_entry(entry(i, "compare0", 16));
 }
+static void equalize(struct vb_image *i)
+{
+    for (uint32_t k = 0; k < 8; k++) // the entry has them in the other order
+        entry(i, "c", 0)[40 + k] = entry(i, "n", 0)[7 - k];
+}
+static void no_jump(struct vb_image *i)
+{
+    entry(i, "j", 0)[7] = 4;
+}
+static void no_list_gate(struct vb_image *i)
+{
+    remove_entry(entry(i, "gate1", 0));
+}
 
 // ---- what must be found
 
 static const struct plant {
     enum vb_check_kind kind;
-    void (*build)(struct bench *); // NULL: the hash get
+    void (*build)(struct bench *); // NULL: the hash get, or the list
     void (*damage)(struct vb_image *);
     const char *where, *other;
 } plants[] = {
@@ -328,6 +384,9 @@ static const struct plant {
     {VB_CHECK_ORDER, use_answer, NULL, "W:b (write)", "W:a (read)"},
     {VB_CHECK_PATCH_OPEN, patch_open, NULL, "W:v (write)", "W:r (read)"},
     {VB_CHECK_PATCH_UNORDERED, patch_unordered, NULL, "K:v (write)", "W:r (read)"},
+    {VB_CHECK_PATCH_UNORDERED, patch_fenced, NULL, "K:v (write)", "W:r (read)"},
+    {VB_CHECK_PATCH_OPEN, patch_never, equalize, "W:n (nop)", "W:c (cas)"},
+    {VB_CHECK_PATCH_OPEN, patch_jumped, no_jump, "K:v (write)", "W:r (read)"},
     {VB_CHECK_SIGNALED_COVERED, covered_other, NULL, "W:i (write)", "W:n (nop)"},
     {VB_CHECK_ENDLESS, circle, NULL, "F#", "F#0"},
     {VB_CHECK_LONG_SCATTER, NULL, recv_longer, "K:recv0", "W:bucket0 (read)"},
@@ -345,16 +404,28 @@ static const struct plant {
     {VB_CHECK_RECV_EARLY, NULL, recv_early, "W:compare0+3 (recv_en)", "W:"},
     {VB_CHECK_OPEN_EARLY, NULL, no_gate, "W:compare0+18 (send_en)", "W:bucket1"},
     {VB_CHECK_STOPPED, NULL, no_next, "W:compare0+17 (wait)", "nobody"},
+    {VB_CHECK_READ_EARLY, NULL, no_list_gate, "W:gate1+1 (read)", "K:recv0"},
 };
 
-static void check(const struct vb_image *image, bool hash, struct vb_findings *out)
+static bool is_list(const struct plant *p)
 {
+    return p->damage == no_list_gate;
+}
+
+static void check(const struct vb_image *image, const struct plant *p, struct vb_findings *out)
+{
+    struct shipped_input in = {list_loop(), 0};
+    bool hash = p->build == NULL && !is_list(p);
+
     vb_check_static(image, out);
     vb_check_dynamic(image,
                      &(struct vb_check_opts){.seeds = 2,
                                              .steps_max = 20000,
-                                             .shared_bytes = hash ? HASH_SHARED : 0,
-                                             .prepare = hash ? hash_prepare : NULL},
+                                             .shared_bytes = p->build ? 0 : HASH_SHARED,
+                                             .prepare = hash         ? hash_prepare
+                                                        : is_list(p) ? shipped_prepare
+                                                                     : NULL,
+                                             .ctx = is_list(p) ? &in : NULL},
                      out);
     assert_false(out->no_memory);
 }
@@ -396,10 +467,10 @@ static void test_planted(void **state)
         const struct plant *p = &plants[i];
         for (int bad = 0; bad < 2; bad++) {
             struct vb_findings found = {.count = 0};
-            struct vb_image *image = make(p->build, bad);
+            struct vb_image *image = make(p->build, bad, is_list(p));
             if (bad && p->damage)
                 p->damage(image);
-            check(image, p->build == NULL, &found);
+            check(image, p, &found);
             if (bad)
                 expect(p, image, &found);
             else if (found.count)

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -231,6 +233,42 @@ static void test_a_child_keeps_no_address(void **state)
     close(up[1]);
 }
 
+// Descriptors that the child opens get the numbers of those that its copy has given up: nothing of
+// the dead NIC goes there, though its helper slept when the child was made.
+static void test_a_child_has_its_descriptors_to_itself(void **state)
+{
+    enum {
+        FILES = 64
+    };
+    struct duo d;
+    struct objects o;
+    struct duo_state *s = *state;
+    duo_open(&d, s);
+    make_objects(&d, &o);
+    exchange(&d, o.qp[0], 1);
+    usleep(20000); // the helper sleeps
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct stat file;
+        int fd[FILES];
+        for (int i = 0; i < FILES; i++)
+            CHECK((fd[i] = memfd_create("child", 0)) >= 0);
+        refuse_making(&d.end[0]);
+        refuse_using(&d, &o);
+        refuse_ending(&d.end[0], &o);
+        if (DUO_CHILD_IS_FREE) {
+            vb_nic_close(s->nic[0]);
+            vb_nic_close(s->nic[1]);
+        }
+        for (int i = 0; i < FILES; i++)
+            CHECK(fstat(fd[i], &file) == 0 && file.st_size == 0);
+        _exit(0);
+    }
+    join(pid);
+    exchange(&d, o.qp[0], 2);
+    duo_close(&d);
+}
+
 // ---- while threads are at work
 
 struct load {
@@ -355,6 +393,7 @@ int main(void)
         DUO_WAYS(test_a_child_is_refused),
         DUO_PORTS(test_new_connections_after_a_child_closed),
         DUO_PORTS(test_a_child_keeps_no_address),
+        DUO_PORTS(test_a_child_has_its_descriptors_to_itself),
         DUO_PORTS(test_forking_while_threads_work),
         DUO_TEST(test_a_thread_that_forked_can_be_cancelled, "udp"),
     };

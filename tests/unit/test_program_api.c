@@ -195,6 +195,41 @@ static void test_limit_and_audit(void **state)
     duo_close(&d);
 }
 
+// What cannot be audited is not done: the entry whose completion finds no room sends nothing.
+static void test_audit_without_room(void **state)
+{
+    enum {
+        ROOM = 4,
+        POSTED = 7,
+        TO = 12000
+    };
+    struct duo d;
+    struct vb_wc wc[POSTED];
+    duo_open(&d, *state);
+    const struct duo_end *e = &d.end[0];
+    struct vb_cq *audit = chain_cq(e, (struct vb_cq_opts){.entries = ROOM});
+    struct vb_program *p = make_program(e, (struct vb_program_opts){.audit = audit});
+    struct vb_qp *qp[2] = {chain_qp(e, e->cq, (struct vb_qp_opts){.program = p}),
+                           duo_make_qp(&d.end[1], (struct vb_qp_opts){0})};
+
+    duo_join(&d, qp[0], qp[1]);
+    memset(e->memory, 0xaa, POSTED);
+    memset(d.end[1].memory + TO, 0, POSTED);
+    for (uint32_t i = 0; i < POSTED; i++) {
+        struct vb_send_wr wr = duo_wr(&d, VB_WR_WRITE, i);
+        wr.raddr += TO + i;
+        duo_post(&d, qp[0], wr, i, 1);
+    }
+    chain_expect_state(qp[0], "ERR");
+    assert_int_equal(vb_grace(e->nic, 5000000000ull), 0);
+    for (uint64_t until = duo_now_ns() + 20000000; duo_now_ns() < until;)
+        vb_nic_progress(d.end[1].nic); // whatever was sent has come
+    for (uint32_t i = 0; i < POSTED; i++)
+        assert_int_equal(d.end[1].memory[TO + i], i < ROOM ? 0xaa : 0);
+    assert_true(vb_poll_cq(audit, wc, POSTED) <= ROOM);
+    duo_close(&d);
+}
+
 // Each request that comes in has as much.
 static void test_limit_of_each_request(void **state)
 {
@@ -329,6 +364,7 @@ int main(void)
         DUO_TEST(test_program_begun_by_a_wait, "udp"),
         DUO_TEST(test_rate, "udp"),
         DUO_TEST(test_limit_and_audit, "udp"),
+        DUO_TEST(test_audit_without_room, "udp"),
         DUO_TEST(test_limit_of_each_request, "udp"),
         BOTH(test_stop),
         DUO_TEST(test_refusals, "udp"),

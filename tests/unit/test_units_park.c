@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Units that have nothing to do cost nothing: one helper serves all of them, sleeps while they are
 // idle, and leaves alone those that the application runs.
+#include "chain.h"
 #include "duo.h"
 #include "host/host.h"
 #include "pair.h"
@@ -181,6 +182,26 @@ static void test_a_helper_leaves_a_polled_unit_alone(void **state)
     close_both(s);
 }
 
+// A program that never ends keeps its unit's helper busy, but not from the other unit: that is
+// polled for a while, and needs the helper again when it no longer is.
+static void test_an_endless_program_does_not_keep_the_helper(void **state)
+{
+    struct side s[2];
+    struct vb_wc wc;
+    open_both(s, *state);
+    const struct duo_end end = {.nic = s[1].nic,
+                                .pd = s[1].pd,
+                                .cq = s[1].cq[0],
+                                .mr = s[1].mr,
+                                .memory = (uint8_t *)s[1].memory};
+    chain_start(chain_endless(&end, end.cq, (struct vb_qp_opts){0}, 32));
+    for (uint64_t until = duo_now_ns() + 200000000; duo_now_ns() < until;)
+        assert_int_equal(vb_poll_cq(s[1].cq[1], &wc, 1), 0);
+    read_once(s, 1);
+    read_once(s, 0);
+    close_both(s);
+}
+
 #define ON(test, port)                                                   \
     {                                                                    \
 #test " (" port ")", test, NULL, NULL, (void *)(uintptr_t)(port) \
@@ -192,6 +213,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_PORTS(test_idle_units_use_no_cpu),
         ON(test_a_helper_leaves_a_polled_unit_alone, "shm"),
+        ON(test_an_endless_program_does_not_keep_the_helper, "shm"),
+        ON(test_an_endless_program_does_not_keep_the_helper, "udp"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }
