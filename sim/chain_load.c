@@ -214,7 +214,7 @@ struct vb_chainprog *vb_chainprog_load(struct vb_chainnic *nic, const struct vb_
     struct vb_chainprog *p = take_place(w);
 
     if (!p || image->queues > VB_CHAINS_QUEUES || image->cqs > VB_CHAINS_CQS ||
-        image->regions > 8) {
+        image->regions > VB_CHAINS_REGIONS) {
         vb_chainworld_violate(w, "no room for another program");
         vb_image_destroy(image);
         return NULL;

@@ -27,6 +27,7 @@ enum {
     VB_CHAINS_PROGRAMS = 64,
     VB_CHAINS_QUEUES = 3, // of one program
     VB_CHAINS_CQS = 8,
+    VB_CHAINS_REGIONS = 16,
     VB_CHAINS_ASKED = 64, // requests of one caller under way
     VB_CHAINS_SENT = 256, // frames of one queue pair that are remembered
     VB_CHAINS_BUCKETS = 24,
@@ -108,7 +109,7 @@ struct vb_chainprog {
     uint32_t pd, number; // of the program
     struct vb_chaincq cq[VB_CHAINS_CQS];
     struct vb_chainqueue queue[VB_CHAINS_QUEUES];
-    struct vb_image_memory send[VB_CHAINS_QUEUES], recv[VB_CHAINS_QUEUES], data[8];
+    struct vb_image_memory send[VB_CHAINS_QUEUES], recv[VB_CHAINS_QUEUES], data[VB_CHAINS_REGIONS];
     uint32_t key[16]; // all of them
     uint32_t keys, cqs, queues;
     uint32_t peer_qpn;
