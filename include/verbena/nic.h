@@ -5,7 +5,8 @@
 // Functions that can fail return 0 or a negative errno. The NIC runs in the threads that poll it
 // (vb_poll_cq, vb_nic_progress), and in a thread of its own while none does. Several threads may
 // use one NIC at once, but a completion queue and all queue pairs bound to it are for one thread at
-// a time: polling uses them all.
+// a time: polling uses them all. Only posting (vb_post_send, vb_post_recv) may be another thread's
+// than polling, one for each direction of a queue pair.
 //
 // Signal handlers may post, poll and call vb_nic_progress() on a NIC of one unit, but for shared
 // receive queues and queues that are being resized or lose a queue pair: where that interrupts a
@@ -188,6 +189,9 @@ uint64_t vb_cq_count(struct vb_cq *cq);     // entries ever produced, polled or 
 // Asks for one event on the channel: for the next completion that is not polled yet, or the next
 // solicited one or error. -EINVAL: it has no channel.
 int vb_cq_arm(struct vb_cq *cq, bool solicited_only);
+// The same for completions that come from now on alone: who arms first and polls then, as verbs
+// programs do, is not told of what it has just polled.
+int vb_cq_arm_next(struct vb_cq *cq, bool solicited_only);
 // Events wait until so many completions have come, or so long since the first of them; 0 and 0:
 // not.
 int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us);
@@ -289,6 +293,38 @@ int vb_qp_drain(struct vb_qp *qp);
 // -EBUSY: what failed has not all been polled yet.
 int vb_qp_resume(struct vb_qp *qp);
 const char *vb_qp_state_text(struct vb_qp *qp);
+
+// The same step by step, for who has its own protocol: with exact values (0 means 0 here), and a
+// queue pair can take receives before it is connected.
+enum vb_qp_phase {
+    VB_QP_RESET,
+    VB_QP_INIT,
+    VB_QP_RTR, // ready to receive
+    VB_QP_RTS, // and to send
+    VB_QP_SQD,
+    VB_QP_SQE, // comes by itself
+    VB_QP_ERR,
+};
+
+struct vb_qp_change {
+    enum vb_qp_phase to;
+    uint32_t rights;                       // from INIT on: as of vb_qp_peer
+    uint32_t qkey;                         // INIT
+    uint8_t gid[16];                       // RTR: the peer's address,
+    uint32_t qpn, psn, mtu;                // its queue pair, its first number, 256 to 4096,
+    uint8_t reads_served;                  // its READs in flight, up to 16,
+    uint8_t rnr_timer;                     // from RTR on
+    uint32_t our_psn;                      // RTS
+    uint8_t timeout, retries, rnr_retries; // RTS; a timeout of 0: never
+    uint8_t reads;                         // RTS: our READs in flight, up to 16
+};
+
+// RESET to INIT to RTR to RTS to SQD and back, SQE to RTS, any to ERR and to RESET, which forgets
+// all that was posted and not polled. In INIT, RTR and RTS the same phase again changes `rights`
+// and, where it counts, `rnr_timer` (in INIT `qkey`). -EINVAL: no such step, or a value out of
+// range; nothing changed then.
+int vb_qp_change(struct vb_qp *qp, const struct vb_qp_change *change);
+int vb_qp_phase(struct vb_qp *qp, enum vb_qp_phase *phase);
 
 // A datagram queue pair receives what is sent to a multicast address (the 16 bytes of a GID, IPv4
 // as ::ffff:a.b.c.d): a copy for every member, on this NIC and on others, the sender's included.
@@ -458,6 +494,9 @@ struct vb_recv_wr {
 // Post up to n work requests in order. Return how many were posted (fewer than n when the queue is
 // full), or -EINVAL if the first one is malformed.
 int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n);
+// All of them or none. 0; -EINVAL: one is malformed; -ENOMEM: the queue has no room for all;
+// -EAGAIN: in a signal handler, the queue is in use.
+int vb_post_send_all(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n);
 int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
 int vb_post_srq(struct vb_srq *srq, const struct vb_recv_wr *wr, uint32_t n);
 
@@ -505,7 +544,8 @@ struct vb_wc {
     uint32_t qpn;
     uint32_t flags; // enum vb_wc_flags
     uint32_t imm;
-    uint32_t src_qpn; // of a datagram
+    uint32_t src_qpn;          // of a datagram
+    enum vb_wr_opcode request; // of a request that succeeded: what was posted
 };
 
 // Runs the NIC if no completion is waiting, then takes up to n. Returns how many.

@@ -205,20 +205,34 @@ void vb_host_catch_up(struct vb_cq *cq, uint32_t keep)
 }
 
 // What came since the last poll counts, so the device looks at once.
-int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
+static int arm(struct vb_cq *cq, bool solicited_only, bool next)
 {
+    uint64_t from = cq->driver.ci;
+
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
     if (!cq->channel)
         return -EINVAL;
     vb_lane_lock(cq->lane);
-    vb_driver_cq_arm(&cq->driver, solicited_only);
+    if (next)
+        vb_dev_cq_produced(cq->nic->dev, cq->cqn, &from);
+    vb_driver_cq_arm_at(&cq->driver, from, solicited_only);
     vb_dev_cq_armed(cq->nic->dev, cq->cqn);
     vb_host_collect(cq->lane);
     if (vb_helper_sleeps_on(cq->lane))
         vb_helper_recheck(cq->lane); // a timer may have been set
     pthread_mutex_unlock(&cq->lane->lock);
     return 0;
+}
+
+int vb_cq_arm(struct vb_cq *cq, bool solicited_only)
+{
+    return arm(cq, solicited_only, false);
+}
+
+int vb_cq_arm_next(struct vb_cq *cq, bool solicited_only)
+{
+    return arm(cq, solicited_only, true);
 }
 
 int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us)

@@ -88,6 +88,8 @@ int vb_driver_post_srq(struct vb_driver_srq *srq, const struct vb_recv_wr *wr, u
 
 // Asks for an event when the next completion is there, or the next solicited one or error.
 void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only);
+// The same from a counter on, which is not before that of what was polled.
+void vb_driver_cq_arm_at(struct vb_driver_cq *cq, uint64_t counter, bool solicited_only);
 
 // Copies the entries that wait from one ring to another. -EINVAL: it is too small for them.
 int vb_driver_cq_move(const struct vb_driver_cq *from, struct vb_driver_cq *to);
@@ -101,6 +103,7 @@ void vb_driver_cq_clean(struct vb_driver_cq *cq, uint32_t qpn, struct vb_driver_
 void vb_driver_cq_clean_srq(struct vb_driver_cq *cq, uint32_t srqn);
 
 int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n);
+int vb_driver_post_send_all(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n);
 int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, uint32_t n);
 
 // Tells the NIC of entries that were written into the rings. -EINVAL: so many cannot be posted.

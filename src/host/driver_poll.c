@@ -28,8 +28,13 @@ static void publish_consumed(struct vb_driver_cq *cq)
 
 void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only)
 {
+    vb_driver_cq_arm_at(cq, cq->ci, solicited_only);
+}
+
+void vb_driver_cq_arm_at(struct vb_driver_cq *cq, uint64_t counter, bool solicited_only)
+{
     cq->arm_serial = cq->arm_serial % 3 + 1; // never 0: a word of 0 asks for nothing
-    uint32_t word = cq->arm_serial << VB_DBREC_ARM_SERIAL | (uint32_t)(cq->ci & 0xffffff) |
+    uint32_t word = cq->arm_serial << VB_DBREC_ARM_SERIAL | (uint32_t)(counter & 0xffffff) |
                     (solicited_only ? VB_DBREC_ARM_SOLICITED : 0);
     __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_ARM], htobe32(word), __ATOMIC_SEQ_CST);
 }
@@ -187,14 +192,47 @@ static enum vb_wc_opcode opcode_of(uint8_t wqe)
     }
 }
 
+// Of a change of a key the entry itself, which is still there, tells which.
+static enum vb_wr_opcode request_of(const struct vb_driver_sq *sq, uint32_t slot, uint8_t wqe)
+{
+    static const uint8_t requests[64] = {
+        [VB_WQE_NOP] = VB_WR_NOP,
+        [VB_WQE_SEND_INVAL] = VB_WR_SEND_INVAL,
+        [VB_WQE_WRITE] = VB_WR_WRITE,
+        [VB_WQE_WRITE_IMM] = VB_WR_WRITE_IMM,
+        [VB_WQE_SEND] = VB_WR_SEND,
+        [VB_WQE_SEND_IMM] = VB_WR_SEND_IMM,
+        [VB_WQE_WAIT] = VB_WR_WAIT,
+        [VB_WQE_READ] = VB_WR_READ,
+        [VB_WQE_ATOMIC_CS] = VB_WR_CAS,
+        [VB_WQE_ATOMIC_FA] = VB_WR_FADD,
+        [VB_WQE_MASKED_CS] = VB_WR_MASKED_CAS,
+        [VB_WQE_MASKED_FA] = VB_WR_MASKED_FADD,
+        [VB_WQE_RECV_EN] = VB_WR_RECV_EN,
+        [VB_WQE_SEND_EN] = VB_WR_SEND_EN,
+        [VB_WQE_UMR] = VB_WR_BIND,
+        [VB_WQE_FLUSH] = VB_WR_FLUSH,
+        [VB_WQE_ATOMIC_WRITE] = VB_WR_ATOMIC_WRITE,
+    };
+    const uint32_t mkey = VB_WQE_SEG_BYTES + sizeof(struct vb_wqe_umr);
+
+    if (wqe == VB_WQE_UMR &&
+        sq->ring[(slot * VB_WQEBB_BYTES + mkey) & (sq->blocks * VB_WQEBB_BYTES - 1)])
+        return VB_WR_LOCAL_INVAL;
+    return (enum vb_wr_opcode)requests[wqe & 63];
+}
+
 static void take_request(struct vb_driver_sq *sq, const struct vb_cqe *cqe, struct vb_wc *wc)
 {
     uint64_t counter = vb_widen16(sq->ci, be16toh(cqe->wqe_counter));
     uint32_t slot = (uint32_t)(counter & (sq->blocks - 1));
+    uint8_t wqe = (uint8_t)(be32toh(cqe->sop_drop_qpn) >> 24);
 
     wc->wr_id = sq->wr_id[slot];
-    wc->opcode = opcode_of((uint8_t)(be32toh(cqe->sop_drop_qpn) >> 24));
-    sq->ci = counter + sq->size[slot]; // everything before it is complete, too
+    wc->opcode = opcode_of(wqe);
+    wc->request = request_of(sq, slot, wqe);
+    // Everything before it is complete, too. Another thread may post.
+    __atomic_store_n(&sq->ci, counter + sq->size[slot], __ATOMIC_RELEASE);
 }
 
 static void take_receive(struct vb_driver_rq *rq, const struct vb_cqe *cqe, struct vb_wc *wc)
@@ -202,7 +240,7 @@ static void take_receive(struct vb_driver_rq *rq, const struct vb_cqe *cqe, stru
     uint64_t counter = vb_widen16(rq->ci, be16toh(cqe->wqe_counter));
 
     wc->wr_id = rq->wr_id[counter & (rq->entries - 1)];
-    rq->ci = counter + 1;
+    __atomic_store_n(&rq->ci, counter + 1, __ATOMIC_RELEASE); // another thread may post
 }
 
 static void take_shared(struct vb_driver_srq *srq, const struct vb_cqe *cqe, struct vb_wc *wc)

@@ -29,7 +29,8 @@ int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, ui
                 return -EINVAL;
             break;
         }
-        if (rq->entries == 0 || (rq->pi - rq->ci >= rq->entries && !rq->unbounded))
+        uint64_t ci = __atomic_load_n(&rq->ci, __ATOMIC_ACQUIRE); // another thread may poll
+        if (rq->entries == 0 || (rq->pi - ci >= rq->entries && !rq->unbounded))
             break;
         uint32_t slot = (uint32_t)(rq->pi & (rq->entries - 1));
         put_segments(rq->ring + (size_t)slot * rq->stride, rq->stride, wr);

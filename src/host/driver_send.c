@@ -351,7 +351,8 @@ static bool put_short(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
 static int put(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
 {
     struct vb_driver_sq *sq = &qp->sq;
-    uint64_t room = sq->unbounded ? sq->blocks : sq->blocks - (sq->pi - sq->ci);
+    uint64_t ci = __atomic_load_n(&sq->ci, __ATOMIC_ACQUIRE); // another thread may poll
+    uint64_t room = sq->unbounded ? sq->blocks : sq->blocks - (sq->pi - ci);
 
     if (room > 0 && put_short(qp, wr))
         return 1;
@@ -365,26 +366,58 @@ static int put(struct vb_driver_qp *qp, const struct vb_send_wr *wr)
     return (int)blocks;
 }
 
-int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n)
+// The NIC does not know of the entries yet. *refusal says why they are fewer than n: 0, the queue
+// is full, or -EINVAL.
+static inline uint32_t put_all(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n,
+                               int *refusal)
 {
     struct vb_driver_sq *sq = &qp->sq;
     uint32_t posted = 0;
 
     for (; posted < n; posted++, wr++) {
         int blocks = put(qp, wr);
-        if (blocks < 0 && posted == 0)
-            return blocks;
-        if (blocks <= 0)
+        if (blocks <= 0) {
+            *refusal = blocks;
             break;
+        }
         sq->wr_id[sq->pi & (sq->blocks - 1)] = wr->wr_id;
         sq->size[sq->pi & (sq->blocks - 1)] = (uint8_t)blocks;
         sq->pi += (uint32_t)blocks;
     }
-    if (posted > 0 && !sq->managed) {
-        vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], sq->pi);
-        vb_doorbell_ring(qp->doorbells, qp->qpn);
+    return posted;
+}
+
+static inline void ring_for_sends(struct vb_driver_qp *qp)
+{
+    if (qp->sq.managed)
+        return;
+    vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], qp->sq.pi);
+    vb_doorbell_ring(qp->doorbells, qp->qpn);
+}
+
+int vb_driver_post_send(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n)
+{
+    int refusal = 0;
+    uint32_t posted = put_all(qp, wr, n, &refusal);
+
+    if (posted > 0)
+        ring_for_sends(qp);
+    return posted == 0 && refusal < 0 ? refusal : (int)posted;
+}
+
+int vb_driver_post_send_all(struct vb_driver_qp *qp, const struct vb_send_wr *wr, uint32_t n)
+{
+    uint64_t before = qp->sq.pi;
+    int refusal = 0;
+    uint32_t posted = put_all(qp, wr, n, &refusal);
+
+    if (posted < n) {
+        qp->sq.pi = before;
+        return refusal < 0 ? refusal : -ENOMEM;
     }
-    return (int)posted;
+    if (n > 0)
+        ring_for_sends(qp);
+    return 0;
 }
 
 // Takes the entries between the producer's counter and `count` as posted: where each one begins

@@ -213,7 +213,9 @@ void vb_host_leave_groups(struct vb_qp *qp);
 void vb_host_catch_up(struct vb_cq *cq, uint32_t keep);
 // ---- chain.c: needs the locks
 void vb_host_end_code(struct vb_qp *qp);
-// ---- qp.c: another state may make work, which a sleeping helper must hear of
+// ---- qp.c: needs the locks. To RESET, without what was posted and not polled.
+void vb_host_forget_life(struct vb_qp *qp);
+// Another state may make work, which a sleeping helper must hear of
 void vb_host_run_soon(struct vb_qp *qp);
 
 // ---- guard.c

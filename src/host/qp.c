@@ -203,10 +203,10 @@ static int walk_to_rts(struct vb_qp *qp, struct vb_qpc_mods *m)
     return 0;
 }
 
-static void forget_former_life(struct vb_qp *qp, struct vb_qpc_mods *m)
+void vb_host_forget_life(struct vb_qp *qp)
 {
     give_back_receive(qp);
-    modify(qp, m, VB_QPS_RESET);
+    modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_RESET);
     vb_driver_qp_reset(&qp->driver);
     forget_completions(qp);
 }
@@ -238,7 +238,7 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
     struct vb_qpc_mods m = mods_of(nic, peer);
     int err = vb_dev_qp_state(nic->dev, qp->driver.qpn, &state);
     if (!err && state == VB_QPS_ERR)
-        forget_former_life(qp, &m);
+        vb_host_forget_life(qp);
     else if (!err && state != VB_QPS_RESET)
         err = -EINVAL;
     if (!err)
@@ -312,6 +312,19 @@ int vb_post_send(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
     if (posted > 0)
         vb_helper_notice(qp->nic, lane_bit(qp));
     return posted;
+}
+
+int vb_post_send_all(struct vb_qp *qp, const struct vb_send_wr *wr, uint32_t n)
+{
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    if (!vb_host_enter(&qp->sending))
+        return -EAGAIN;
+    int err = vb_driver_post_send_all(&qp->driver, wr, n);
+    vb_host_leave(&qp->sending);
+    if (!err && n > 0)
+        vb_helper_notice(qp->nic, lane_bit(qp));
+    return err;
 }
 
 int vb_post_recv(struct vb_qp *qp, const struct vb_recv_wr *wr, uint32_t n)

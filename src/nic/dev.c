@@ -584,6 +584,19 @@ int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods 
     return qp ? vb_qpc_modify(qp->pu, qp, mods) : -ENOENT;
 }
 
+int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer)
+{
+    struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+
+    if (!qp)
+        return -ENOENT;
+    if (access & ~(uint32_t)VB_ACCESS_REMOTE || min_rnr_timer > 31 || qp->state == VB_QPS_RESET)
+        return -EINVAL;
+    qp->access = access;
+    qp->min_rnr_timer = min_rnr_timer;
+    return 0;
+}
+
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state)
 {
     struct vb_qpc *qp = vb_dev_qp(dev, qpn);

@@ -194,6 +194,9 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_cq_produced(struct vb_dev *dev, uint32_t cqn, uint64_t *produced);
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);
 int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods);
+// What may change in any state but RESET (clause 11.2.5.2): the rights it grants, and the time its
+// RNR NAKs ask for.
+int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer);
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state);
 
 // How far a queue pair has come.
