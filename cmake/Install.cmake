@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` puts where: command, library, public headers, pkg-config file, man page.
+# What `make install` puts where: command, libraries, public headers, pkg-config file, man page.
 include(GNUInstallDirs)
 
 if(TARGET verbena)
     install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+install(TARGETS verbena_verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/verbena)
 install(TARGETS libverbena ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/verbena
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)

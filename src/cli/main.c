@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"chain", vb_cli_chain, "programs of work-queue entries: text to file and back"},
     {"demo", vb_cli_demo, "two NICs on this machine move data both ways; see what it does"},
     {"perf", vb_cli_perf, "latency, rate and bandwidth, beside a raw UDP socket"},
+    {"run", vb_cli_run, "an unmodified verbs program, on a software NIC"},
     {"sim", vb_cli_sim, "the same NICs in virtual time, under faults drawn from a seed"},
 };
 
@@ -41,6 +42,7 @@ static void print_help(FILE *out)
           "  verbena demo                          everything once, in some seconds\n"
           "  verbena perf read --size 64           how long does an RDMA READ take?\n"
           "  verbena perf write --size 64,4K,64K   how many WRITEs, how many bytes a second?\n"
+          "  verbena run -- ibv_devinfo            which RDMA device does a program see?\n"
           "  verbena sim --seeds 20                what happens when packets are lost?\n"
           "  verbena chain --help                  how does a NIC get a program?\n"
           "\n"
@@ -68,6 +70,6 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     }
-    return vb_usage_error("verbena",
-                          "there is no command '%s'; there are chain, demo, perf and sim", argv[1]);
+    return vb_usage_error(
+        "verbena", "there is no command '%s'; there are chain, demo, perf, run and sim", argv[1]);
 }

@@ -32,7 +32,8 @@ RANKS = {"public": -1, "base": 0, "wire": 1, "nic": 2, "chain": 3, "kernel": 3, 
 ISOLATED = {"public": {"public"}, "kv": {"public", "kv"}}
 PURE = {"wire", "nic", "chain", "kernel", "rma"}
 STATELESS = set(RANKS) - {"cli"}
-PROCESS_WIDE = {"src/host/process.c"}  # fork() and exit() name no object
+# fork(), exit() and opening a device name no object
+PROCESS_WIDE = {"src/host/process.c", "src/verbs/process.c"}
 
 BANNED = "strcpy strcat sprintf vsprintf gets strtok rand srand random srandom drand48 alloca"
 CLOCKS = "time clock clock_gettime gettimeofday timespec_get nanosleep usleep sleep"

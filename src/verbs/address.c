@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which address a process's NIC takes. One NIC has an address for itself, so every process on a
+// machine needs another one: the machine's own if it is free, and else one of 127.0.0.0/8.
+#include "verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    LOOPBACK_ADDRESSES = 250,
+    LOOPBACK_MTU = 65535,
+    HEADERS_BYTES = 40 + 8 + 12 + 28 + 4, // IPv6, UDP, BTH, the longest extension, ICRC
+};
+
+static uint32_t link_mtu(const char *interface)
+{
+    struct ifreq request = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    uint32_t mtu = LOOPBACK_MTU;
+
+    if (fd < 0)
+        return mtu;
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+    if (ioctl(fd, SIOCGIFMTU, &request) == 0 && request.ifr_mtu > 0 &&
+        request.ifr_mtu < LOOPBACK_MTU)
+        mtu = (uint32_t)request.ifr_mtu;
+    close(fd);
+    return mtu;
+}
+
+// The address that packets to far away would carry; nothing is sent.
+static bool find_outward(char text[INET6_ADDRSTRLEN])
+{
+    struct sockaddr_in far = {.sin_family = AF_INET, .sin_port = htons(9)}, own;
+    socklen_t len = sizeof own;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    inet_pton(AF_INET, "192.0.2.1", &far.sin_addr); // for documentation: nobody's
+    bool found = fd >= 0 && connect(fd, (struct sockaddr *)&far, sizeof far) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
+                 inet_ntop(AF_INET, &own.sin_addr, text, INET6_ADDRSTRLEN);
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+// IPv4 before IPv6, and the outward one first. Link-local addresses need a scope: not here.
+static int rank(const struct ifaddrs *i, const char *outward, char text[INET6_ADDRSTRLEN])
+{
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || i->ifa_flags & IFF_LOOPBACK)
+        return 0;
+    if (i->ifa_addr->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)i->ifa_addr;
+        inet_ntop(AF_INET, &in->sin_addr, text, INET6_ADDRSTRLEN);
+        return strcmp(text, outward) == 0 ? 3 : 2;
+    }
+    if (i->ifa_addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)i->ifa_addr;
+        inet_ntop(AF_INET6, &in->sin6_addr, text, INET6_ADDRSTRLEN);
+        return IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr) ? 0 : 1;
+    }
+    return 0;
+}
+
+// The machine's own address. False: it has none but the loopback.
+static bool find_own(struct vb_verbs_address *address)
+{
+    char outward[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN];
+    struct ifaddrs *all = NULL;
+    int best = 0;
+
+    if (!find_outward(outward))
+        outward[0] = '\0';
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        int r = rank(i, outward, text);
+        if (r <= best)
+            continue;
+        best = r;
+        snprintf(address->text, sizeof address->text, "%s", text);
+        address->mtu_bytes = link_mtu(i->ifa_name);
+    }
+    freeifaddrs(all);
+    return best > 0;
+}
+
+// The i-th of a list with commas.
+static bool find_given(const char *list, uint32_t i, struct vb_verbs_address *address)
+{
+    while (i-- > 0) {
+        list = strchr(list, ',');
+        if (!list++)
+            return false;
+    }
+    size_t len = strcspn(list, ",");
+    if (len == 0 || len >= sizeof address->text)
+        return false;
+    memcpy(address->text, list, len);
+    address->text[len] = '\0';
+    return true;
+}
+
+bool vb_verbs_address(uint32_t i, struct vb_verbs_address *address)
+{
+    const char *given = getenv("VERBENA_ADDRESS");
+
+    *address = (struct vb_verbs_address){.mtu_bytes = LOOPBACK_MTU};
+    if (given && *given)
+        return find_given(given, i, address);
+    if (i == 0 && find_own(address))
+        return true;
+    if (i > LOOPBACK_ADDRESSES)
+        return false;
+    snprintf(address->text, sizeof address->text, "127.0.0.%u", i ? i : 1);
+    return true;
+}
+
+// Of the machine's own link even where a process is on another address, so that two processes on a
+// machine say the same.
+static uint32_t path_mtu(void)
+{
+    struct vb_verbs_address own = {.mtu_bytes = LOOPBACK_MTU};
+    const char *given = getenv("VERBENA_ADDRESS");
+    struct ifaddrs *all = NULL;
+    char text[INET6_ADDRSTRLEN];
+
+    if (!given || !*given)
+        return find_own(&own) ? own.mtu_bytes : LOOPBACK_MTU;
+    if (!find_given(given, 0, &own) || getifaddrs(&all) != 0)
+        return LOOPBACK_MTU;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+        if (rank(i, "", text) && strcmp(text, own.text) == 0)
+            own.mtu_bytes = link_mtu(i->ifa_name);
+    freeifaddrs(all);
+    return own.mtu_bytes;
+}
+
+enum ibv_mtu vb_verbs_active_mtu(void)
+{
+    uint32_t room = path_mtu() - HEADERS_BYTES;
+    int mtu = IBV_MTU_4096;
+
+    while (mtu > IBV_MTU_256 && 128u << mtu > room)
+        mtu--;
+    return (enum ibv_mtu)mtu;
+}
+
+// FNV-1a of the machine's name for itself.
+uint64_t vb_verbs_guid(void)
+{
+    char name[256] = "verbena";
+    uint64_t hash = 0xcbf29ce484222325;
+    FILE *file = fopen("/etc/machine-id", "re");
+
+    if (!file || !fgets(name, sizeof name, file))
+        gethostname(name, sizeof name - 1);
+    if (file)
+        fclose(file);
+    for (const char *c = name; *c; c++)
+        hash = (hash ^ (uint8_t)*c) * 0x100000001b3;
+    // Locally administered, with the two middle bytes of an address made from 48 bits.
+    hash = (hash & 0x00ffff0000ffffff) | 0x020000fffe000000;
+    return htobe64(hash);
+}

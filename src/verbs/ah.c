@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Address handles: where datagrams go.
+#include "verbs/verbs.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    IP_VERSION_4 = 4,
+    IP_VERSION_6 = 6,
+    V4_AT = 20, // an IPv4 header fills the second half of the GRH's 40 bytes
+    HOP_LIMIT = 64,
+};
+
+VB_VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    struct vb_verbs_ah *ah = NULL;
+    const char *why = NULL;
+
+    if (attr->port_num != VB_VERBS_PORT)
+        why = "there is only port 1";
+    else if (!attr->is_global || attr->grh.sgid_index != 0)
+        why = "the path needs the peer's GID (RoCE) and our GID 0";
+    else
+        ah = calloc(1, sizeof *ah);
+    if (!ah) {
+        vb_verbs_fail(why ? EINVAL : ENOMEM, "ibv_create_ah", why);
+        return NULL;
+    }
+    ah->ah.context = pd->context;
+    ah->ah.pd = pd;
+    ah->attr = *attr;
+    return &ah->ah;
+}
+
+VB_VERBS_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    free(VB_VERBS_CAST(vb_verbs_ah, ah));
+    return 0;
+}
+
+static void map_v4(union ibv_gid *gid, const uint8_t address[4])
+{
+    memset(gid, 0, sizeof *gid);
+    gid->raw[10] = gid->raw[11] = 0xff;
+    memcpy(gid->raw + 12, address, 4);
+}
+
+// From what a datagram brought in front of its bytes: the IP header.
+VB_VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port,
+                                        struct ibv_wc *wc, struct ibv_grh *grh,
+                                        struct ibv_ah_attr *attr)
+{
+    const uint8_t *head = (const uint8_t *)grh;
+
+    (void)context;
+    memset(attr, 0, sizeof *attr);
+    attr->port_num = port;
+    attr->sl = wc->sl;
+    attr->dlid = wc->slid;
+    if (!(wc->wc_flags & IBV_WC_GRH)) {
+        errno = EINVAL; // nothing says where it came from
+        return -1;
+    }
+    attr->is_global = 1;
+    attr->grh.hop_limit = HOP_LIMIT;
+    if (head[0] >> 4 == IP_VERSION_6) {
+        attr->grh.dgid = grh->sgid;
+        attr->grh.flow_label = ntohl(grh->version_tclass_flow) & 0xfffff;
+        attr->grh.traffic_class = (uint8_t)(ntohl(grh->version_tclass_flow) >> 20);
+        return 0;
+    }
+    if (head[V4_AT] >> 4 != IP_VERSION_4) {
+        errno = EINVAL;
+        return -1;
+    }
+    attr->grh.traffic_class = head[V4_AT + 1];
+    map_v4(&attr->grh.dgid, head + V4_AT + 12);
+    return 0;
+}
+
+VB_VERBS_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+                                                     struct ibv_grh *grh, uint8_t port)
+{
+    struct ibv_ah_attr attr;
+
+    return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) == 0 ? ibv_create_ah(pd, &attr)
+                                                                       : NULL;
+}
+
+// Addresses of links are the kernel's business: packets leave through sockets.
+VB_VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context,
+                                                struct ibv_ah_attr *attr,
+                                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vlan)
+{
+    (void)context, (void)attr, (void)mac, (void)vlan;
+    return vb_verbs_fail(EOPNOTSUPP, "ibv_resolve_eth_l2_from_gid", "links are not seen from here");
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The states of a queue pair, and what each step needs (InfiniBand specification, clause 11.2.5.2).
+#include "verbs/verbs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    STATES = IBV_QPS_ERR + 1
+};
+
+static const enum vb_qp_phase phase_of[STATES] = {
+    [IBV_QPS_RESET] = VB_QP_RESET, [IBV_QPS_INIT] = VB_QP_INIT, [IBV_QPS_RTR] = VB_QP_RTR,
+    [IBV_QPS_RTS] = VB_QP_RTS,     [IBV_QPS_SQD] = VB_QP_SQD,   [IBV_QPS_SQE] = VB_QP_SQE,
+    [IBV_QPS_ERR] = VB_QP_ERR,
+};
+
+static const enum ibv_qp_state state_of[] = {
+    [VB_QP_RESET] = IBV_QPS_RESET, [VB_QP_INIT] = IBV_QPS_INIT, [VB_QP_RTR] = IBV_QPS_RTR,
+    [VB_QP_RTS] = IBV_QPS_RTS,     [VB_QP_SQD] = IBV_QPS_SQD,   [VB_QP_SQE] = IBV_QPS_SQE,
+    [VB_QP_ERR] = IBV_QPS_ERR,
+};
+
+static const char *const state_names[STATES] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+
+// What must be given on the way forward, by service.
+static int needed(uint32_t service, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+    const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    const int serving = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    const int asking =
+        IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+
+    if (from == IBV_QPS_RESET && to == IBV_QPS_INIT)
+        return IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+               (service == VB_SERVICE_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+        return service == VB_SERVICE_UD                                     ? 0
+               : service == VB_SERVICE_UC || service == VB_SERVICE_XRC_SEND ? path
+                                                                            : path | serving;
+    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS)
+        return service == VB_SERVICE_RC || service == VB_SERVICE_XRC_SEND ? asking | IBV_QP_SQ_PSN
+                                                                          : IBV_QP_SQ_PSN;
+    return 0;
+}
+
+static void merge_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+{
+    if (mask & IBV_QP_AV)
+        to->ah_attr = from->ah_attr;
+    if (mask & IBV_QP_PATH_MTU)
+        to->path_mtu = from->path_mtu;
+    if (mask & IBV_QP_DEST_QPN)
+        to->dest_qp_num = from->dest_qp_num;
+    if (mask & IBV_QP_RQ_PSN)
+        to->rq_psn = from->rq_psn & 0xffffff;
+    if (mask & IBV_QP_SQ_PSN)
+        to->sq_psn = from->sq_psn & 0xffffff;
+    if (mask & IBV_QP_ALT_PATH)
+        to->alt_ah_attr = from->alt_ah_attr;
+    if (mask & IBV_QP_PATH_MIG_STATE)
+        to->path_mig_state = from->path_mig_state;
+}
+
+static void merge(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+{
+    merge_path(to, from, mask);
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        to->qp_access_flags = from->qp_access_flags;
+    if (mask & IBV_QP_PKEY_INDEX)
+        to->pkey_index = from->pkey_index;
+    if (mask & IBV_QP_PORT)
+        to->port_num = from->port_num;
+    if (mask & IBV_QP_QKEY)
+        to->qkey = from->qkey;
+    if (mask & IBV_QP_TIMEOUT)
+        to->timeout = from->timeout;
+    if (mask & IBV_QP_RETRY_CNT)
+        to->retry_cnt = from->retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY)
+        to->rnr_retry = from->rnr_retry;
+    if (mask & IBV_QP_MIN_RNR_TIMER)
+        to->min_rnr_timer = from->min_rnr_timer;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+        to->max_rd_atomic = from->max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+        to->max_dest_rd_atomic = from->max_dest_rd_atomic;
+    if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+        to->en_sqd_async_notify = from->en_sqd_async_notify;
+}
+
+static const char *judge(const struct ibv_qp_attr *a, int mask)
+{
+    if (mask & IBV_QP_PORT && a->port_num != VB_VERBS_PORT)
+        return "there is only port 1";
+    if (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0)
+        return "there is only P_Key 0";
+    if (mask & IBV_QP_AV && !a->ah_attr.is_global)
+        return "the path needs the peer's GID (RoCE): give is_global and grh.dgid";
+    if (mask & IBV_QP_AV && a->ah_attr.grh.sgid_index != 0)
+        return "there is only GID 0";
+    if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
+        return "path_mtu is none of 256 to 4096";
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > VB_VERBS_MAX_RD_ATOMIC)
+        return "at most 16 READs and atomics are in flight";
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > VB_VERBS_MAX_RD_ATOMIC)
+        return "at most 16 READs and atomics are in flight";
+    if (mask & IBV_QP_CAP)
+        return "the size of the queues stays";
+    return NULL;
+}
+
+static struct vb_qp_change change_of(const struct ibv_qp_attr *a, enum ibv_qp_state to)
+{
+    // The bits of windows and local writing mean nothing here.
+    const unsigned remote =
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    struct vb_qp_change c = {
+        .to = phase_of[to],
+        .rights = vb_verbs_rights(a->qp_access_flags & remote),
+        .qkey = a->qkey,
+        .qpn = a->dest_qp_num,
+        .psn = a->rq_psn,
+        .mtu = a->path_mtu ? 128u << a->path_mtu : 4096,
+        .reads_served = a->max_dest_rd_atomic,
+        .rnr_timer = a->min_rnr_timer,
+        .our_psn = a->sq_psn,
+        .timeout = a->timeout,
+        .retries = a->retry_cnt,
+        .rnr_retries = a->rnr_retry,
+        .reads = a->max_rd_atomic,
+    };
+    memcpy(c.gid, a->ah_attr.grh.dgid.raw, 16);
+    return c;
+}
+
+static enum ibv_qp_state current_state(const struct vb_verbs_qp *qp)
+{
+    enum vb_qp_phase phase;
+    return vb_qp_phase(qp->nic, &phase) == 0 ? state_of[phase] : IBV_QPS_ERR;
+}
+
+static int fail_step(enum ibv_qp_state from, enum ibv_qp_state to, int error, const char *why)
+{
+    char text[160];
+
+    snprintf(text, sizeof text, "%s to %s: %s", state_names[from], state_names[to], why);
+    return vb_verbs_fail(error, "ibv_modify_qp", text);
+}
+
+VB_VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+    struct vb_verbs_qp *qp = VB_VERBS_CAST(vb_verbs_qp, ibv);
+    enum ibv_qp_state from = current_state(qp);
+    enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+    struct ibv_qp_attr merged = qp->attr;
+
+    if ((unsigned)to > IBV_QPS_ERR)
+        return vb_verbs_fail(EINVAL, "ibv_modify_qp", "no such state");
+    if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
+        return fail_step(from, to, EINVAL, "it is in another state than cur_qp_state says");
+    const char *why = judge(attr, mask);
+    if (!why && (mask & needed(qp->service, from, to)) != needed(qp->service, from, to))
+        why = "an attribute that this step needs is missing";
+    if (why)
+        return fail_step(from, to, EINVAL, why);
+    merge(&merged, attr, mask);
+    const struct vb_qp_change change = change_of(&merged, to);
+    vb_verbs_lock_cqs(qp);
+    int err = vb_qp_change(qp->nic, &change);
+    vb_verbs_unlock_cqs(qp);
+    if (err)
+        return fail_step(from, to, -err, "no such step, or a value is out of range");
+    qp->attr = to == IBV_QPS_RESET ? (struct ibv_qp_attr){0} : merged;
+    atomic_store_explicit(&qp->may_send, to >= IBV_QPS_RTS, memory_order_relaxed);
+    atomic_store_explicit(&qp->may_receive, to >= IBV_QPS_INIT, memory_order_relaxed);
+    ibv->state = to;
+    return 0;
+}
+
+VB_VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
+                                 struct ibv_qp_init_attr *init)
+{
+    struct vb_verbs_qp *qp = VB_VERBS_CAST(vb_verbs_qp, ibv);
+
+    (void)mask; // all of it
+    *attr = qp->attr;
+    attr->qp_state = attr->cur_qp_state = ibv->state = current_state(qp);
+    attr->cap = qp->cap;
+    *init = (struct ibv_qp_init_attr){.qp_context = ibv->qp_context,
+                                      .send_cq = ibv->send_cq,
+                                      .recv_cq = ibv->recv_cq,
+                                      .srq = ibv->srq,
+                                      .cap = qp->cap,
+                                      .qp_type = ibv->qp_type,
+                                      .sq_sig_all = qp->all_signaled};
+    return 0;
+}
+
+// ---- the completion queues of a queue pair that changes, in the order of their addresses
+
+static void order(const struct vb_verbs_qp *qp, struct vb_verbs_cq *cq[2])
+{
+    cq[0] = VB_VERBS_CAST(vb_verbs_cq, qp->qp.qp_base.send_cq);
+    cq[1] = VB_VERBS_CAST(vb_verbs_cq, qp->qp.qp_base.recv_cq);
+    if (cq[0] == cq[1])
+        cq[1] = NULL;
+    if (cq[1] && cq[1] < cq[0]) {
+        struct vb_verbs_cq *first = cq[1];
+        cq[1] = cq[0];
+        cq[0] = first;
+    }
+}
+
+void vb_verbs_lock_cqs(const struct vb_verbs_qp *qp)
+{
+    struct vb_verbs_cq *cq[2];
+
+    order(qp, cq);
+    for (int i = 0; i < 2; i++)
+        if (cq[i])
+            vb_verbs_lock(&cq[i]->lock);
+}
+
+void vb_verbs_unlock_cqs(const struct vb_verbs_qp *qp)
+{
+    struct vb_verbs_cq *cq[2];
+
+    order(qp, cq);
+    for (int i = 2; i-- > 0;)
+        if (cq[i])
+            vb_verbs_unlock(&cq[i]->lock);
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared receive queues and XRC domains.
+#include "verbs/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+// ---- XRC domains
+
+// Domains that several processes share by a file are not there yet: each is the process's own.
+struct ibv_xrcd *vb_verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+{
+    const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    struct vb_nic *nic = vb_verbs_of(context)->nic;
+    struct vb_verbs_xrcd *x = NULL;
+    int err = -EINVAL;
+
+    if (attr->comp_mask == needed) {
+        x = calloc(1, sizeof *x);
+        err = x ? vb_xrcd_alloc(nic, &x->number) : -ENOMEM;
+    }
+    if (!err)
+        err = vb_pd_alloc(nic, &x->pd);
+    if (!err)
+        err = vb_cq_create(nic, &(struct vb_cq_opts){.entries = 1}, &x->cq);
+    if (err) {
+        if (x && x->pd)
+            vb_pd_free(x->pd);
+        free(x);
+        vb_verbs_fail(-err, "ibv_open_xrcd", NULL);
+        return NULL;
+    }
+    x->xrcd.context = context;
+    return &x->xrcd;
+}
+
+int vb_verbs_close_xrcd(struct ibv_xrcd *ibv)
+{
+    struct vb_verbs_xrcd *x = VB_VERBS_CAST(vb_verbs_xrcd, ibv);
+    int err = vb_cq_destroy(x->cq);
+
+    if (err)
+        return vb_verbs_fail(-err, "ibv_close_xrcd", "queue pairs use it");
+    vb_pd_free(x->pd);
+    free(x);
+    return 0;
+}
+
+// ---- queues
+
+static const char *judge(const struct ibv_srq_init_attr_ex *a, bool xrc)
+{
+    if (a->attr.max_wr == 0 || a->attr.max_wr > VB_VERBS_MAX_SRQ_WR)
+        return "a shared receive queue has 1 to 32,767 entries";
+    if (a->attr.max_sge > VB_VERBS_MAX_SGE)
+        return "a receive has up to 16 scatter entries";
+    if (!a->pd || !(a->comp_mask & IBV_SRQ_INIT_ATTR_PD))
+        return "it needs a protection domain";
+    if (xrc && (!a->xrcd || !a->cq))
+        return "XRC needs a domain and a completion queue";
+    return NULL;
+}
+
+static struct ibv_srq *create(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
+{
+    bool xrc = a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && a->srq_type == IBV_SRQT_XRC;
+    const char *why = judge(a, xrc);
+    struct vb_verbs_srq *srq = why ? NULL : calloc(1, sizeof *srq);
+    int err = why ? -EINVAL : -ENOMEM;
+
+    if (srq) {
+        const struct vb_srq_opts opts = {.depth = a->attr.max_wr,
+                                         .sge = a->attr.max_sge,
+                                         .xrcd = xrc ? VB_VERBS_CAST(vb_verbs_xrcd, a->xrcd)->number
+                                                     : 0,
+                                         .cq = xrc ? VB_VERBS_CAST(vb_verbs_cq, a->cq)->nic : NULL};
+        err = vb_srq_create(VB_VERBS_CAST(vb_verbs_pd, a->pd)->nic, &opts, &srq->nic);
+    }
+    if (err) {
+        free(srq);
+        vb_verbs_fail(-err, "ibv_create_srq", why);
+        return NULL;
+    }
+    srq->attr = a->attr;
+    srq->attr.srq_limit = 0; // of the creation it is ignored
+    srq->srq.context = context;
+    srq->srq.srq_context = a->srq_context;
+    srq->srq.pd = a->pd;
+    pthread_mutex_init(&srq->srq.mutex, NULL);
+    pthread_cond_init(&srq->srq.cond, NULL);
+    vb_verbs_process_lock();
+    vb_fifo_push(&vb_verbs_of(context)->srqs, &srq->link);
+    vb_verbs_process_unlock();
+    return &srq->srq;
+}
+
+struct ibv_srq *vb_verbs_create_srq_ex(struct ibv_context *context,
+                                       struct ibv_srq_init_attr_ex *attr)
+{
+    if (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type == IBV_SRQT_TM) {
+        vb_verbs_fail(EOPNOTSUPP, "ibv_create_srq_ex", "tags are not matched here");
+        return NULL;
+    }
+    return create(context, attr);
+}
+
+VB_VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+    struct ibv_srq_init_attr_ex ex = {.srq_context = attr->srq_context,
+                                      .attr = attr->attr,
+                                      .comp_mask = IBV_SRQ_INIT_ATTR_PD,
+                                      .pd = pd};
+    return create(pd->context, &ex);
+}
+
+VB_VERBS_EXPORT int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
+{
+    struct vb_verbs_srq *srq = VB_VERBS_CAST(vb_verbs_srq, ibv);
+
+    if (mask & ~IBV_SRQ_LIMIT)
+        return vb_verbs_fail(EINVAL, "ibv_modify_srq", "its size stays: only the limit changes");
+    if (attr->srq_limit > srq->attr.max_wr)
+        return vb_verbs_fail(EINVAL, "ibv_modify_srq", "the limit is more than the queue holds");
+    if (!(mask & IBV_SRQ_LIMIT))
+        return 0;
+    int err = vb_srq_arm(srq->nic, attr->srq_limit);
+    if (err)
+        return vb_verbs_fail(-err, "ibv_modify_srq", NULL);
+    srq->attr.srq_limit = attr->srq_limit;
+    return 0;
+}
+
+VB_VERBS_EXPORT int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
+{
+    *attr = VB_VERBS_CAST(vb_verbs_srq, ibv)->attr;
+    return 0;
+}
+
+int vb_verbs_get_srq_num(struct ibv_srq *ibv, uint32_t *number)
+{
+    *number = vb_srq_num(VB_VERBS_CAST(vb_verbs_srq, ibv)->nic);
+    return 0;
+}
+
+VB_VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibv)
+{
+    struct vb_verbs_srq *srq = VB_VERBS_CAST(vb_verbs_srq, ibv);
+
+    vb_verbs_process_lock();
+    int err = vb_srq_destroy(srq->nic);
+    if (!err) {
+        vb_link_remove(&srq->link);
+        vb_verbs_forget_events(vb_verbs_of(ibv->context), ibv);
+    }
+    vb_verbs_process_unlock();
+    if (err)
+        return vb_verbs_fail(-err, "ibv_destroy_srq", "queue pairs use it");
+    vb_verbs_wait_acks(&ibv->mutex, &ibv->cond, &ibv->events_completed, srq->events);
+    pthread_mutex_destroy(&ibv->mutex);
+    pthread_cond_destroy(&ibv->cond);
+    free(srq);
+    return 0;
+}

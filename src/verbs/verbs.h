@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs library from inside: its objects over those of nic.h.
+//
+// Each struct begins with what the application sees of it (infiniband/verbs.h). Verbs allow any
+// number of threads on one object, nic.h does not: whoever polls a completion queue or changes one
+// of its queue pairs holds its lock, whoever posts that of the queue.
+#ifndef VB_VERBS_VERBS_H
+#define VB_VERBS_VERBS_H
+
+#include "base/fifo.h"
+#include "base/spin.h"
+#include "verbena/nic.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+// The header's macros would hide the symbols that this library exports.
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+enum {
+    VB_VERBS_PORT = 1,       // ports are counted from 1
+    VB_VERBS_MAX_WR = 16384, // of a queue
+    VB_VERBS_MAX_SRQ_WR = 32767,
+    VB_VERBS_MAX_CQE = 1 << 22, // one of which programs do not see
+    VB_VERBS_MAX_SGE = 16,
+    VB_VERBS_MAX_RD_ATOMIC = 16,
+    VB_VERBS_BATCH = 16, // requests or completions that are translated at a time
+};
+
+// Exported symbols; all others are hidden.
+#define VB_VERBS_EXPORT __attribute__((visibility("default")))
+
+struct vb_verbs_event {
+    struct vb_link link;
+    struct ibv_async_event event;
+};
+
+struct vb_verbs_context {
+    struct verbs_context base; // base.context is what applications hold
+    struct vb_link link;       // in the process's list
+    struct vb_nic *nic;        // the process's
+    int wake_fd;               // readable while events of ours wait, which another context took
+    struct vb_fifo cqs, qps, srqs;
+    struct vb_fifo events;
+};
+
+struct vb_verbs_pd {
+    struct ibv_pd pd;
+    struct vb_pd *nic;
+    struct vb_verbs_pd *parent; // of a parent domain: the domain whose objects it makes
+    atomic_uint users;          // parent domains over it
+};
+
+struct vb_verbs_mr {
+    struct ibv_mr mr;
+    struct vb_mr *nic;
+    struct vb_mr_opts opts;
+};
+
+struct vb_verbs_mw {
+    struct ibv_mw mw;
+    struct vb_mw *nic;
+};
+
+struct vb_verbs_channel {
+    struct ibv_comp_channel channel;
+    struct vb_channel *nic;
+};
+
+// How often threads that do not poll want the queue: pollers step back.
+struct vb_verbs_lock {
+    struct vb_spin spin;
+    atomic_uint wanted;
+};
+
+struct vb_verbs_cq {
+    struct ibv_cq_ex cq;
+    struct vb_link link;
+    struct vb_cq *nic;
+    struct vb_verbs_lock lock;
+    uint32_t comp_events, async_events; // that were handed out
+    uint32_t flushed_qpn;               // whose flushed requests were told of
+    uint32_t empty;                     // polls in a row that found nothing
+    struct vb_wc now;                   // of ibv_start_poll and ibv_next_poll
+    uint64_t taken_ns, taken_wall_ns;   // when; 0: nobody asked yet
+};
+
+struct vb_verbs_srq {
+    struct ibv_srq srq;
+    struct vb_link link;
+    struct vb_srq *nic;
+    struct ibv_srq_attr attr;
+    uint32_t events;
+};
+
+struct vb_verbs_xrcd {
+    struct ibv_xrcd xrcd;
+    uint32_t number;
+    // A queue pair that only receives has neither domain nor completions in verbs.
+    struct vb_pd *pd;
+    struct vb_cq *cq;
+};
+
+struct vb_verbs_ah {
+    struct ibv_ah ah;
+    struct ibv_ah_attr attr;
+};
+
+// What ibv_wr_start() has begun.
+struct vb_verbs_build {
+    struct vb_send_wr *wr; // the queue's depth of them
+    struct vb_sge *sge;
+    uint8_t *bytes; // inline data
+    uint32_t room, count;
+    uint32_t sges, inline_bytes; // of each request, at most
+    int error;                   // the first one, positive
+};
+
+struct vb_verbs_qp {
+    struct ibv_qp_ex qp;
+    struct vb_link link;
+    struct vb_qp *nic;
+    struct vb_spin send_lock, recv_lock;
+    struct vb_verbs_xrcd *xrcd;
+    struct ibv_qp_cap cap;
+    bool all_signaled;
+    bool extended;                     // made for ibv_wr_…
+    uint32_t service;                  // enum vb_service
+    atomic_bool may_send, may_receive; // as the application has set its state
+    struct ibv_qp_attr attr;           // as last set
+    uint32_t events;
+    struct vb_verbs_build build;
+};
+
+static inline struct vb_verbs_context *vb_verbs_of(struct ibv_context *context)
+{
+    return VB_CONTAINER_OF(context, struct vb_verbs_context, base.context);
+}
+
+// The first member of each object is the application's.
+#define VB_VERBS_CAST(type, object) ((struct type *)(void *)(object))
+
+static inline void vb_verbs_lock(struct vb_verbs_lock *l)
+{
+    atomic_fetch_add_explicit(&l->wanted, 1, memory_order_relaxed);
+    vb_spin_lock(&l->spin);
+    atomic_fetch_sub_explicit(&l->wanted, 1, memory_order_relaxed);
+}
+
+// Whether the caller has it now: who polls does not wait for another who does.
+static inline bool vb_verbs_try(struct vb_verbs_lock *l)
+{
+    return !atomic_load_explicit(&l->wanted, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&l->spin.held, 1, memory_order_acquire);
+}
+
+static inline void vb_verbs_unlock(struct vb_verbs_lock *l)
+{
+    vb_spin_unlock(&l->spin);
+}
+
+// ---- process.c: what all contexts of a process share
+struct ibv_device *vb_verbs_device(void);
+// One NIC for all of them, opened with the first; NULL: errno says why.
+struct vb_nic *vb_verbs_nic_get(void);
+void vb_verbs_nic_put(struct vb_nic *nic);
+uint32_t vb_verbs_units(void);
+// Holds back events, and objects that they may name.
+void vb_verbs_process_lock(void);
+void vb_verbs_process_unlock(void);
+struct vb_fifo *vb_verbs_contexts(void); // needs that lock
+
+// ---- address.c
+struct vb_verbs_address {
+    char text[64];
+    uint32_t mtu_bytes; // of the link, at most 65535
+};
+
+// The i-th address to try, best first. False: no more.
+bool vb_verbs_address(uint32_t i, struct vb_verbs_address *address);
+enum ibv_mtu vb_verbs_active_mtu(void);
+uint64_t vb_verbs_guid(void); // of this machine, in network byte order
+
+// ---- log.c: words on standard error, as far as VERBENA_LOG asks for them
+enum vb_verbs_level {
+    VB_VERBS_ALWAYS, // there is no device for the program: unless it is off
+    VB_VERBS_ERROR,  // a call failed, or a request did
+    VB_VERBS_INFO,   // what was opened
+    VB_VERBS_DEBUG,  // each object
+};
+
+bool vb_verbs_logs(enum vb_verbs_level level);
+__attribute__((format(printf, 2, 3))) void vb_verbs_log(enum vb_verbs_level level,
+                                                        const char *format, ...);
+// Says that a verb failed and sets errno. Takes and returns a positive errno.
+int vb_verbs_fail(int error, const char *verb, const char *why);
+
+// ---- refuse.c
+void vb_verbs_refuse_ops(struct verbs_context *ops);
+
+// ---- cq.c, srq.c, qp.c, event.c
+void vb_verbs_wait_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
+                        uint32_t handed_out);
+struct ibv_cq_ex *vb_verbs_create_cq_ex(struct ibv_context *context,
+                                        struct ibv_cq_init_attr_ex *attr);
+int vb_verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+int vb_verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct ibv_srq *vb_verbs_create_srq_ex(struct ibv_context *context,
+                                       struct ibv_srq_init_attr_ex *attr);
+int vb_verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+struct ibv_xrcd *vb_verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int vb_verbs_close_xrcd(struct ibv_xrcd *xrcd);
+struct ibv_qp *vb_verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *vb_verbs_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
+// ---- modify.c: of a queue pair that changes or goes
+void vb_verbs_lock_cqs(const struct vb_verbs_qp *qp);
+void vb_verbs_unlock_cqs(const struct vb_verbs_qp *qp);
+
+// ---- event.c
+// Events of an object that goes are not handed out any more. Needs the process's lock.
+void vb_verbs_forget_events(struct vb_verbs_context *context, const void *object);
+
+// ---- memory.c
+uint32_t vb_verbs_rights(unsigned access);
+struct ibv_mw *vb_verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int vb_verbs_dealloc_mw(struct ibv_mw *mw);
+struct ibv_td *vb_verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int vb_verbs_dealloc_td(struct ibv_td *td);
+struct ibv_pd *vb_verbs_alloc_parent_domain(struct ibv_context *context,
+                                            struct ibv_parent_domain_init_attr *attr);
+int vb_verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                       struct ibv_sge *list, uint32_t count);
+
+// ---- query.c
+int vb_verbs_query_device_ex(struct ibv_context *context,
+                             const struct ibv_query_device_ex_input *input,
+                             struct ibv_device_attr_ex *attr, size_t size);
+int vb_verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                        size_t size);
+int vb_verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
+
+// ---- poll.c
+int vb_verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+void vb_verbs_fill_poll_ops(struct vb_verbs_cq *cq);
+
+// ---- post.c
+int vb_verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int vb_verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int vb_verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int vb_verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+// Whether the queue pair's service has the operation.
+bool vb_verbs_serves(const struct vb_verbs_qp *qp, enum vb_wr_opcode opcode);
+// Says where a binding leads; EINVAL: it is not allowed.
+int vb_verbs_translate_bind(struct vb_send_wr *wr, const struct ibv_mw_bind_info *info,
+                            uint32_t new_key);
+
+// ---- build.c
+int vb_verbs_build_init(struct vb_verbs_qp *qp);
+void vb_verbs_build_fini(struct vb_verbs_qp *qp);
+
+#endif

@@ -1,0 +1,279 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Verbs programs that nobody here wrote, unmodified, under `verbena run`: the pingpongs of
+ibverbs-utils and perftest's tools, a server and a client each. The exit status of both and the
+result line of the tool are judged; one table goes to stdout. Times are information, never judged.
+
+--full runs every combination; without, one of each kind. --namespaces puts the two sides into two
+network namespaces (needs root), --ipv6 besides puts the NICs on IPv6 addresses.
+Host packages: ibverbs-utils, perftest, iproute2.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../linux"))
+import netns  # noqa: E402
+import outcome  # noqa: E402
+
+FIRST_TCP_PORT = 23515
+CASE_LIMIT_S = 60
+GRACE_S = 3  # for a server whose client failed
+TABLE = "{:<16} {:<34} {:<7} {:>8} {:>12}  {}"
+BANDWIDTH_TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw")
+LATENCY_TOOLS = ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat")
+SERVICES = {"ib_send": ("RC", "UC", "UD", "XRC"), "ib_write": ("RC", "UC", "XRC"),
+            "ib_read": ("RC", "XRC"), "ib_atomic": ("RC", "XRC")}
+# Unreliable services have no flow control: a receiver that is not scheduled in time loses messages,
+# and the tool waits for them for ever. So no more than its buffers hold.
+LIGHT = {("ib_send_bw", "UC"): ("-n", "200", "-s", "512"),
+         ("ib_send_bw", "UD"): ("-n", "200", "-s", "512")}
+ALL_SIZES = 23  # -a: 2 to 8388608
+
+
+@dataclasses.dataclass
+class Case:
+    tool: str
+    options: tuple = ()
+    run: tuple = ()  # options of `verbena run`
+    iterations: str = "-"
+    figure: str = "-"
+
+    def name(self):
+        return " ".join((self.tool, *self.run, *self.options))
+
+
+def pingpong_cases(full):
+    yield Case("ibv_rc_pingpong", ("-c",))
+    for kind in ("rc", "uc", "ud", "srq"):
+        yield Case(f"ibv_{kind}_pingpong")
+        yield Case(f"ibv_{kind}_pingpong", ("-e",))
+    yield Case("ibv_rc_pingpong", ("-N",))
+    yield Case("ibv_xsrq_pingpong")
+    if full:
+        yield Case("ibv_xsrq_pingpong", ("-e",))
+        yield Case("ibv_rc_pingpong", ("-t",))
+        yield Case("ibv_rc_pingpong", ("-o",))
+        yield Case("ibv_rc_pingpong", ("-O",))
+        yield Case("ibv_rc_pingpong", ("-o", "-P"))
+        yield Case("ibv_rc_pingpong", ("-s", "1048576", "-n", "100", "-m", "4096"))
+
+
+def variants(tool, service, full):
+    """What each tool is run with besides its defaults."""
+    bandwidth = tool in BANDWIDTH_TOOLS
+    connected = service in ("RC", "UC")
+    yield ()
+    if not full:
+        return
+    if not tool.startswith("ib_write"):  # which has no events
+        yield ("-e",)
+    if tool.startswith(("ib_send", "ib_write")):
+        yield ("-I", "64", "-s", "64")
+    if connected or service == "UD":
+        yield ("--use_old_post_send",)
+    if bandwidth:
+        yield ("-q", "4")
+    if not tool.startswith("ib_atomic") and service == "RC":
+        yield ("-a",) if bandwidth else ("-a", "-n", "100")
+    if tool.startswith("ib_send") and service in ("RC", "UD"):
+        yield ("--use-srq",)
+    if bandwidth and tool != "ib_read_bw":
+        yield ("-b",)
+    if tool.startswith("ib_atomic"):
+        yield ("-A", "CMP_AND_SWAP")
+
+
+def perftest_cases(full):
+    for tool in BANDWIDTH_TOOLS + LATENCY_TOOLS:
+        for service in SERVICES[tool.rpartition("_")[0]]:
+            if not full and tool in LATENCY_TOOLS and service == "XRC" and tool != "ib_send_lat":
+                continue  # the quick run takes no more than a minute or so
+            for variant in variants(tool, service, full):
+                given = () if service == "RC" else ("-c", service)
+                yield Case(tool, (*given, *variant, *LIGHT.get((tool, service), ())))
+    if not full:
+        yield Case("ib_send_bw", ("-e",))
+        yield Case("ib_send_bw", ("--use-srq", "-q", "4"))
+        yield Case("ib_write_bw", ("-b", "-q", "4", "--use_old_post_send"))
+        yield Case("ib_send_lat", ("-I", "64", "-s", "64", "--use_old_post_send"))
+        yield Case("ib_write_bw", (), ("--port", "auto"))
+    faults = ("--faults", "drop=1%,reorder=1%,delay=50us")
+    yield Case("ib_write_bw", ("-n", "1000", "-s", "4096"), faults)
+    yield Case("ib_send_lat", ("-n", "200"), faults)
+
+
+class Place:
+    """Where a side runs: here, or in a network namespace; and on which address, if not on its own."""
+
+    def __init__(self, namespace=None, address=None):
+        self.namespace = namespace
+        self.address = address
+
+    def popen(self, argv):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        if self.namespace:
+            return self.namespace.popen(argv, **options)
+        return subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL,
+                                preexec_fn=netns.die_with_parent, **options)
+
+    def is_listening(self, process, port):
+        if self.namespace and not self.namespace.holds(process):
+            return False
+        return netns.is_listening(process.pid, port)
+
+
+class Table:
+    def __init__(self, options, server, client, host):
+        self.verbena = options.build / "verbena"
+        self.server, self.client, self.host = server, client, host
+        self.ipv6 = options.ipv6
+        self.port = FIRST_TCP_PORT + os.getpid() % 2000 * 16
+
+    def command(self, case, peer):
+        place = self.client if peer else self.server
+        where = ("--address", place.address) if place.address else ()
+        argv = ["env", "-u", "VERBENA", self.verbena, "run", "--log", "error", *where, *case.run,
+                "--", case.tool, "-p", self.port, *case.options]
+        if case.tool.startswith("ibv_"):
+            argv += ["-g", "0"]
+        elif self.ipv6:
+            argv += ["--ipv6"]
+        return argv + ([peer] if peer else [])
+
+    def run(self, case):
+        """Runs both sides; returns None, or in words what is wrong."""
+        self.port += 1
+        sides = [self.server.popen(self.command(case, None))]
+        try:
+            deadline = time.monotonic() + CASE_LIMIT_S
+            while not self.server.is_listening(sides[0], self.port):
+                if sides[0].poll() is not None or time.monotonic() > deadline:
+                    return self.complain("server did not listen", sides)
+                time.sleep(0.01)
+            sides.append(self.client.popen(self.command(case, self.host)))
+            for side in reversed(sides):
+                side.wait(max(0.1, deadline - time.monotonic()))
+                if side.returncode:
+                    deadline = min(deadline, time.monotonic() + GRACE_S)
+            if any(side.returncode for side in sides):
+                return self.complain("exit status " + " and ".join(
+                    str(side.returncode) for side in sides), sides)
+            return self.judge(case, sides[-1].stdout.read())
+        except subprocess.TimeoutExpired:
+            return self.complain(f"no end after {CASE_LIMIT_S} s", sides)
+        finally:
+            for side in sides:
+                if side.poll() is None:
+                    side.kill()
+                side.wait()
+                side.stdout.close()
+
+    @staticmethod
+    def complain(what, sides):
+        for side in sides:
+            side.kill()
+            side.wait()
+        said = [" | ".join(side.stdout.read().strip().splitlines()[-6:]) for side in sides]
+        return f"{what}: {' // '.join(said)}"
+
+    def judge(self, case, text):
+        if case.tool.startswith("ibv_"):
+            return self.judge_pingpong(case, text)
+        rows = []
+        for line in text.splitlines():
+            fields = line.split()
+            if len(fields) >= 4 and all(re.fullmatch(r"[\d.]+", f) for f in fields):
+                rows.append(fields)
+        wanted = ALL_SIZES if "-a" in case.options else 1
+        if "UD" in case.options and "-a" in case.options:
+            wanted = 1
+        if len(rows) < wanted:
+            return f"{len(rows)} result lines instead of {wanted}: {text.splitlines()[-3:]}"
+        column = 3 if case.tool in BANDWIDTH_TOOLS else 4
+        if any(float(row[column]) <= 0 for row in rows):
+            return f"a result of 0: {rows}"
+        case.iterations = rows[-1][1]
+        unit = "MB/s" if case.tool in BANDWIDTH_TOOLS else "us"
+        case.figure = f"{float(rows[-1][column]):.1f} {unit}"
+        return None
+
+    @staticmethod
+    def judge_pingpong(case, text):
+        if case.tool == "ibv_xsrq_pingpong":
+            return None if text.splitlines()[-1:] == ["success"] else f"no success: {text[-80:]}"
+        match = re.search(r"(\d+) iters in [\d.]+ seconds = ([\d.]+) usec/iter", text)
+        if not match:
+            return f"no result line: {text.splitlines()[-3:]}"
+        case.iterations, case.figure = match[1], f"{match[2]} us"
+        return None
+
+
+@contextlib.contextmanager
+def two_namespaces(ipv6):
+    with netns.Namespace("a") as a, netns.Namespace("b") as b:
+        pair = f"vb{os.getpid() % 100000}"
+        a.ip("link", "add", pair, "type", "veth", "peer", "name", f"{pair}p")
+        a.ip("link", "set", f"{pair}p", "netns", b.name)
+        own = (("10.77.0.1", "fd00:7::1"), ("10.77.0.2", "fd00:7::2"))
+        for space, name, (v4, v6) in ((a, pair, own[0]), (b, f"{pair}p", own[1])):
+            space.ip("address", "add", f"{v4}/24", "dev", name)
+            space.ip("address", "add", f"{v6}/64", "dev", name, "nodad")
+            space.ip("link", "set", name, "mtu", "4200", "up")
+        # The tools shake hands over IPv4 in any case.
+        yield (Place(a, own[0][1] if ipv6 else None), Place(b, own[1][1] if ipv6 else None),
+               own[0][0])
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default="build", help="build tree (build)")
+    parser.add_argument("--no-skip", action="store_true", help="fail where the test cannot run")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
+    parser.add_argument("--full", action="store_true", help="every combination")
+    parser.add_argument("--namespaces", action="store_true", help="in two network namespaces")
+    parser.add_argument("--ipv6", action="store_true", help="with IPv6 between them")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    return options
+
+
+def run_all(table, cases):
+    failures = 0
+    print(TABLE.format("program", "options", "where", "iters", "figure", "outcome"), flush=True)
+    for case in cases:
+        wrong = table.run(case)
+        failures += wrong is not None
+        where = "netns" if table.server.namespace else "local"
+        print(TABLE.format(case.tool, " ".join((*case.run, *case.options)) or "-", where,
+                           case.iterations, case.figure, wrong or "ok"), flush=True)
+    print(f"{len(cases)} runs, {failures} failed")
+    if failures:
+        raise outcome.Failure(f"{failures} of {len(cases)} runs")
+
+
+def main(options):
+    missing = [t for t in ("ibv_rc_pingpong", "ib_send_bw") if not shutil.which(t)]
+    if missing:
+        raise outcome.Skip(f"missing: {', '.join(missing)}")
+    cases = [c for c in (*pingpong_cases(options.full), *perftest_cases(options.full))
+             if options.only in c.name()]
+    with contextlib.ExitStack() as stack:
+        if options.namespaces:
+            server, client, host = stack.enter_context(two_namespaces(options.ipv6))
+        else:
+            server, client, host = Place(), Place(), "127.0.0.1"
+        run_all(Table(options, server, client, host), cases)
+
+
+if __name__ == "__main__":
+    OPTIONS = parse()
+    outcome.run("verbs.programs", lambda: main(OPTIONS), OPTIONS.no_skip)

@@ -1,0 +1,103 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The table of symbols in docs/verbs.md against the library that was built, and that against the
+system's: what a program may import must be there. --write writes the table anew.
+Host packages: binutils."""
+
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/linux"))
+import outcome  # noqa: E402
+
+DOCUMENT = ROOT / "docs/verbs.md"
+BEGIN, END = "<!-- symbols -->", "<!-- end of symbols -->"
+# Which state a symbol has follows from the file that defines it.
+STATES = {"refuse.c": "EOPNOTSUPP", "private.c": "for drivers only", "old.c": "no device"}
+# Refused in files of their own.
+REFUSED = {"ibv_reg_dmabuf_mr", "ibv_resolve_eth_l2_from_gid"}
+
+
+def exported(library):
+    text = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
+                          check=True).stdout
+    names = (line.split()[-1].replace("@@", "@") for line in text.splitlines())
+    return {n for n in names if "@" in n}
+
+
+def files_of_symbols():
+    """Where each exported function is defined, by name; those of old.c by name and version."""
+    found = {}
+    for path in sorted((ROOT / "src/verbs").glob("*.c")):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"VB_VERBS_EXPORT[^;{(]*?\b(\w+)\(", text):
+            found[name] = path.name
+        for name in re.findall(r"^(?:REFUSED|EMPTY|IGNORED)\((\w+)\)", text, re.M):
+            found[name] = path.name
+        for name in re.findall(r"^OLD\(\w+, (\w+)\);", text, re.M):
+            found[f"{name}@IBVERBS_1.0"] = path.name
+    return found
+
+
+def table(symbols):
+    files = files_of_symbols()
+    files["verbs_allow_disassociate_destroy"] = "private.c"
+    lines = ["| symbol | version | state |", "|---|---|---|"]
+    for symbol in sorted(symbols):
+        name, version = symbol.split("@")
+        file = files.get(symbol) or files.get(name)
+        if file is None:
+            raise outcome.Failure(f"{symbol} is exported, but no file of src/verbs defines it")
+        state = "EOPNOTSUPP" if name in REFUSED else STATES.get(file, "works")
+        lines.append(f"| `{name}` | {version} | {state} |")
+    return "\n".join(lines)
+
+
+def inline_verbs():
+    """Slots of the contexts' tables that are refused, which symbols do not show."""
+    text = (ROOT / "src/verbs/refuse.c").read_text(encoding="utf-8")
+    return set(re.findall(r'(?:no|nothing)\("(ibv_\w+)"\)', text))
+
+
+def check(options):
+    if not shutil.which("nm"):
+        raise outcome.Skip("missing: nm")
+    symbols = exported(options.build / "lib/verbena/libibverbs.so.1")
+    document = DOCUMENT.read_text(encoding="utf-8")
+    head, rest = document.split(BEGIN)
+    said, tail = rest.split(END)
+    wanted = f"\n{table(symbols)}\n"
+    if options.write:
+        DOCUMENT.write_text(f"{head}{BEGIN}{wanted}{END}{tail}", encoding="utf-8")
+        return
+    if said != wanted:
+        different = sorted(set(wanted.splitlines()) ^ set(said.splitlines()))
+        raise outcome.Failure("docs/verbs.md is out of date (symbols_test.py --write): "
+                              + "; ".join(different[:5]))
+    unsaid = [v for v in inline_verbs() if f"`{v}`" not in document]
+    if unsaid:
+        raise outcome.Failure(f"docs/verbs.md does not say that these are refused: {unsaid}")
+    system = subprocess.run(["gcc", "-print-file-name=libibverbs.so.1"], capture_output=True,
+                            text=True, check=False).stdout.strip()
+    if pathlib.Path(system).is_absolute():
+        absent = sorted(exported(system) - symbols)
+        if absent:
+            raise outcome.Failure(f"the system's libibverbs has more: {absent}")
+    print(f"{len(symbols)} symbols as docs/verbs.md says")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default="build", help="build tree (build)")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/verbs.md")
+    options = parser.parse_args()
+    outcome.run("verbs.symbols", lambda: check(options))
+
+
+if __name__ == "__main__":
+    main()
