@@ -95,6 +95,7 @@ static void print_help(void)
           "       verbena chain check PROGRAM       looks for mistakes; --help says more\n"
           "       verbena chain run PROGRAM         runs it, and says what it left\n"
           "       verbena chain trace PROGRAM       runs it, entry by entry\n"
+          "       verbena chain cost PROGRAM        says what it would cost on a card\n"
           "\n"
           "A chain is a program made of work-queue entries, which the NIC executes and which can\n"
           "change each other. As text it declares completion queues, queues and regions, and then\n"
@@ -145,6 +146,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } runners[] = {
     {"check", vb_cli_chain_check},
+    {"cost", vb_cli_chain_cost},
     {"run", vb_cli_chain_run},
     {"trace", vb_cli_chain_trace},
 };
@@ -168,9 +170,9 @@ int vb_cli_chain(int argc, char **argv)
     }
     const struct chain_command *command = parsed.operands ? find(parsed.operand[0]) : NULL;
     if (!command)
-        return vb_usage_error(table.command,
-                              "'%s' is nothing to do; there are asm, dis, check, run and trace",
-                              parsed.operands ? parsed.operand[0] : "");
+        return vb_usage_error(
+            table.command, "'%s' is nothing to do; there are asm, dis, check, run, trace and cost",
+            parsed.operands ? parsed.operand[0] : "");
     if (parsed.operands != 2)
         return vb_usage_error(table.command, "%s takes one file: verbena chain %s FILE",
                               command->name, command->name);

@@ -35,6 +35,19 @@ static const struct vb_option options[] = {
     {"dump", NULL, VB_OPTION_TEXT, NULL, "FILE",
      "write the program as it is after the last step, as text (run, trace)", FIELD(dump), 0, 0},
     {"json", NULL, VB_OPTION_FLAG, NULL, NULL, "one JSON object per line", FIELD(json), 0, 0},
+    {"preset", NULL, VB_OPTION_TEXT, "connectx5-b", "NAME|FILE", "the card (cost)", FIELD(preset),
+     0, 0},
+    {"svg", NULL, VB_OPTION_TEXT, NULL, "FILE", "draw a picture of the run (cost)", FIELD(svg), 0,
+     0},
+    {"operations", NULL, VB_OPTION_NUMBER, "0", "N",
+     "that the run is, for the rate; 0: its messages, or one (cost)", FIELD(operations), 0,
+     UINT32_MAX},
+    {"connections", NULL, VB_OPTION_NUMBER, "0", "N", "of the card, all in use (cost)",
+     FIELD(connections), 0, UINT32_MAX},
+    {"registered", NULL, VB_OPTION_NUMBER, "0", "MB", "of memory, all in use (cost)",
+     FIELD(registered_mb), 0, 1u << 30},
+    {"managed-client", NULL, VB_OPTION_FLAG, NULL, NULL,
+     "clients open their SENDs by a SEND_EN, as RedN's do (cost)", FIELD(managed_client), 0, 0},
 };
 
 static struct vb_image *make(const char *name, uint32_t slots, char *error)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `verbena chain check`, `run` and `trace` have in common: a program, what its memory holds,
-// and what its clients send.
+// What `verbena chain check`, `run`, `trace` and `cost` have in common: a program, what its memory
+// holds, and what its clients send.
 #ifndef VB_CLI_CHAIN_PROGRAM_H
 #define VB_CLI_CHAIN_PROGRAM_H
 
@@ -19,6 +19,10 @@ struct vb_chain_args {
     uint32_t depth, units, seed;
     uint32_t steps_max, shared_bytes;
     bool json;
+    // Of `cost`.
+    const char *preset, *svg;
+    uint32_t operations, connections, registered_mb;
+    bool managed_client;
 };
 
 struct vb_chain_program {
@@ -38,5 +42,6 @@ struct vb_machine_opts vb_chain_program_machine(const struct vb_chain_program *p
 int vb_cli_chain_check(int argc, char **argv);
 int vb_cli_chain_trace(int argc, char **argv);
 int vb_cli_chain_run(int argc, char **argv);
+int vb_cli_chain_cost(int argc, char **argv);
 
 #endif

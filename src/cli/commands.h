@@ -6,6 +6,7 @@
 
 int vb_cli_chain(int argc, char **argv);
 int vb_cli_demo(int argc, char **argv);
+int vb_cli_figures(int argc, char **argv);
 int vb_cli_perf(int argc, char **argv);
 int vb_cli_run(int argc, char **argv);
 int vb_cli_sim(int argc, char **argv);

@@ -16,6 +16,7 @@ struct command {
 static const struct command commands[] = {
     {"chain", vb_cli_chain, "programs of work-queue entries: text to file and back"},
     {"demo", vb_cli_demo, "two NICs on this machine move data both ways; see what it does"},
+    {"figures", vb_cli_figures, "experiments of papers, beside the papers' numbers"},
     {"perf", vb_cli_perf, "latency, rate and bandwidth, beside a raw UDP socket"},
     {"run", vb_cli_run, "an unmodified verbs program, on a software NIC"},
     {"sim", vb_cli_sim, "the same NICs in virtual time, under faults drawn from a seed"},
@@ -34,7 +35,7 @@ static void print_help(FILE *out)
           "\n",
           out);
     for (unsigned i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-6s %s\n", commands[i].name, commands[i].help);
+        fprintf(out, "  %-7s %s\n", commands[i].name, commands[i].help);
     fputs("\n"
           "'verbena COMMAND --help' explains one of them; 'verbena --version' prints the version.\n"
           "\n"
@@ -71,5 +72,6 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     }
     return vb_usage_error(
-        "verbena", "there is no command '%s'; there are chain, demo, perf, run and sim", argv[1]);
+        "verbena", "there is no command '%s'; there are chain, demo, figures, perf, run and sim",
+        argv[1]);
 }

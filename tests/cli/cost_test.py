@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs are priced by one command."""
+
+import glob
+import json
+import os
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from command import main, run
+
+ROOT = os.path.join(os.path.dirname(__file__), "../..")
+IF = os.path.join(ROOT, "examples/chains/if.chain")
+PARTS = ("fetch", "wait", "issue", "pcie", "network")
+
+
+class Cost(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+
+    def path(self, name, text=None):
+        path = os.path.join(self.dir.name, name)
+        if text is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return path
+
+    def done(self, *words):
+        result = run("chain", "cost", *words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        return result.stdout
+
+    def priced(self, *words):
+        return json.loads(self.done(*words, "--json"))
+
+    def refused(self, words, *expected):
+        result = run("chain", "cost", *words)
+        self.assertEqual(result.returncode, 2, result)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        for text in expected:
+            self.assertIn(text, result.stderr)
+
+    def test_the_conditional_of_the_tutorial(self):
+        text = self.done(IF)
+        self.assertIn("latency    3.240 us", text)
+        self.assertIn("* K:then (nop) as write", text)
+        self.assertIn("critical path", text)
+        cost = self.priced(IF)
+        # doorbell, fetch, READ, CAS, WAIT, fetch, WRITE, completion: docs/cost.md
+        sums = 0.30 + 0.35 + 2 * (0.17 + 0.59) + 0.02 + 0.35 + 0.17 + 0.39 + 0.14
+        self.assertAlmostEqual(cost["latency"], sums, places=5)
+        self.assertEqual([e["entry"] for e in cost["entries"] if e["queue"] == "K"],
+                         ["K:then (nop) as write"])
+
+    def test_every_example_and_preset(self):
+        presets = [os.path.basename(p)[:-5] for p in glob.glob(os.path.join(ROOT, "presets/*.cost"))]
+        self.assertEqual(len(presets), 6)
+        for program in glob.glob(os.path.join(ROOT, "examples/chains/*.chain")):
+            for preset in presets:
+                with self.subTest(program=program, preset=preset):
+                    cost = self.priced(program, "--preset", preset)
+                    self.assertEqual(cost["preset"], preset)
+                    self.assertAlmostEqual(sum(cost["parts"][p] for p in PARTS), cost["latency"],
+                                           places=4)
+                    for e in cost["entries"]:
+                        self.assertAlmostEqual(e["at"] + sum(e[p] for p in PARTS), e["done"],
+                                               places=4)
+        self.assertEqual(self.priced(IF, "--preset", "nic-memory")["parts"]["fetch"], 0)
+
+    def test_messages_are_charged(self):
+        # One that names a bucket outside of memory: the program ends there.
+        cost = self.priced("hash_get", "--send", "K=" + "00" * 14)
+        self.assertEqual((cost["operations"], cost["replies"]), (1, 0))
+        self.assertGreater(cost["errors"], 0)
+        self.assertEqual(self.priced(IF)["errors"], 0)
+        self.assertTrue(cost["entries"][0]["message"])
+        managed = self.priced("hash_get", "--send", "K=" + "00" * 14, "--managed-client")
+        self.assertAlmostEqual(managed["latency"], cost["latency"] + 0.35, places=5)
+
+    def test_a_preset_of_ones_own(self):
+        mine = self.path("mine.cost", "name mine\nlike connectx5-b\nfetch 0.45 us\n")
+        self.assertAlmostEqual(self.priced(IF, "--preset", mine)["latency"],
+                               self.priced(IF)["latency"] + 0.2, places=5)
+        wrong = self.path("wrong.cost", "name mine\nlike connectx5-b\nfetch 1 s\n")
+        self.refused([IF, "--preset", wrong], "wrong.cost: line 3: 'fetch' wants a time")
+        self.refused([IF, "--preset", self.path("no.cost")], "No such file")
+        self.refused([IF, "--preset", "connectx4"], "'connectx4' is no preset", "connectx5-a")
+
+    def test_pictures(self):
+        picture = self.path("if.svg")
+        self.done(IF, "--svg", picture)
+        svg = xml.etree.ElementTree.parse(picture).getroot()
+        texts = [t.text for t in svg.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertIn("W", texts)
+        self.assertIn("K", texts)
+        result = run("chain", "cost", IF, "--svg", os.path.join(self.dir.name, "no", "file"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("No such file", result.stderr)
+
+    def test_rates_by_operations(self):
+        one, ten = self.priced(IF), self.priced(IF, "--operations", "10")
+        self.assertAlmostEqual(ten["rate"], 10 * one["rate"], delta=one["rate"] / 1000)
+
+    def test_wrong_words(self):
+        self.refused([], "name one program")
+        self.refused([IF, "--operations", "many"], "--operations")
+        self.refused([IF, "--put", "nothing=00"], "--put names a region")
+
+    def test_a_limit_of_steps(self):
+        self.assertTrue(self.priced(IF, "--steps", "3")["cut"])
+        self.assertIn("cut        by the limit", self.done(IF, "--steps", "3"))
+        self.assertFalse(self.priced(IF)["cut"])
+
+
+class Figures(unittest.TestCase):
+    def done(self, *words):
+        result = run("figures", *words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        return result.stdout
+
+    def test_the_document_is_what_the_command_prints(self):
+        with open(os.path.join(ROOT, "docs/figures/redn.md"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.endswith("\n" + self.done("redn")))
+
+    def test_rows_are_marked_and_what_is_not_run_is_said(self):
+        listed = self.done("--list").splitlines()
+        rows = [row for row in self.done("redn").splitlines() if row.startswith(("| fig", "| tab"))]
+        self.assertEqual(len(rows), len([row for row in listed if row.startswith("redn")]))
+        for row in rows:
+            self.assertRegex(row, r"\*(input|fitted|predicted)\* \|$")
+        self.assertIn("not run: figure 13", "\n".join(listed))
+
+    def test_what_must_be_close(self):
+        for row in self.done("redn").splitlines():
+            if any(what in row for what in ("| if |", "while, recycled", "64 B, one port")):
+                off = [abs(int(cell.split("(")[1].split(" ")[0])) for cell in row.split("|")[4:6]]
+                self.assertLessEqual(min(off), 10, row)
+
+    def test_wrong_words(self):
+        for words in ([], ["strom"], ["redn", "more"]):
+            result = run("figures", *words)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result)
+            self.assertIn("verbena figures redn", result.stderr)
+
+
+if __name__ == "__main__":
+    main()
