@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+enum { QUEUES = 4, REGIONS = 16 };
+
 enum {
     PROGRAMS = 7,
     CHANGES = 300,
@@ -149,7 +151,7 @@ static void test_a_machine_is_dumped(void **state)
 
 struct placement {
     const struct vb_image *image;
-    struct vb_image_memory send[4], recv[4], data[8];
+    struct vb_image_memory send[QUEUES], recv[QUEUES], data[REGIONS];
     uint32_t qpn[4], cqn[8];
     struct vb_image_binding binding;
 };
@@ -163,6 +165,7 @@ static struct vb_image_memory memory(uint64_t bytes, uint32_t n)
 static void place(struct placement *p, const struct vb_image *image)
 {
     *p = (struct placement){.image = image};
+    assert_true(image->queues <= QUEUES && image->regions <= REGIONS);
     p->binding = (struct vb_image_binding){p->send, p->recv, p->data, p->qpn, p->cqn, 1u << 16};
     for (uint32_t i = 0; i < image->queues; i++) {
         const struct vb_image_queue *q = &image->queue[i];
