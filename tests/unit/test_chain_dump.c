@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-enum { QUEUES = 4, REGIONS = 16 };
-
 enum {
+    QUEUES = 4,
+    REGIONS = 16,
     PROGRAMS = 7,
     CHANGES = 300,
 };
