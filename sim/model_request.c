@@ -107,7 +107,8 @@ static void judge_asking(struct vb_ep *ep, const struct vb_work *work, const str
     const struct vb_asking *a = &ep->ask;
     bool again = a->cursor < a->sent_end;
 
-    bool low = a->limited && vb_psn_diff(a->limit, a->ssn) < CREDITS_LOW;
+    bool low =
+        a->limited && work->opcode != VB_WR_WRITE && vb_psn_diff(a->limit, a->ssn) < CREDITS_LOW;
     bool must = (work->flags & VB_WR_SIGNALED) || again || low ||
                 a->cursor - a->asked_end >= UNASKED_MAX - 1;
 
@@ -281,8 +282,8 @@ static bool repeats_newest(struct vb_ep *ep, const struct vb_packet *pkt)
 {
     const struct vb_asking *a = &ep->ask;
 
-    if (a->cursor != a->sent_end || a->una == a->sent_end || a->asked_end == a->sent_end ||
-        pkt->psn != vb_model_ask_psn(a, a->sent_end - 1))
+    if (a->una >= a->cursor || a->asked_end == a->cursor ||
+        pkt->psn != vb_model_ask_psn(a, a->cursor - 1))
         return false;
     VB_MODEL_CHECK(ep, pkt->ack_request, "repeats PSN %u and asks for nothing", pkt->psn);
     vb_cover(cover_of(ep), VB_COVER_ASKED_AGAIN);

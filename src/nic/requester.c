@@ -93,12 +93,15 @@ void vb_requester_settle(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
-    if (r->send_psn != r->max_psn || r->asked_psn == r->max_psn || r->una_psn == r->max_psn ||
-        r->timer_kind == VB_REQ_TIMER_RNR)
+    // Having gone back, the last of a request asks anyhow: what did not is amid the one at hand.
+    struct vb_wr *wr = r->send_psn == r->max_psn ? r->newest : r->cursor;
+    if (r->asking || r->asked_psn == r->send_psn || r->una_psn == r->send_psn ||
+        r->timer_kind == VB_REQ_TIMER_RNR || !wr ||
+        (wr == r->cursor && r->send_psn == wr->first_psn))
         return;
     r->asking = true; // it still has its place in the window
-    r->send_psn = vb_psn_add(r->max_psn, VB_PSN_MASK);
-    r->cursor = r->newest;
+    r->send_psn = vb_psn_add(r->send_psn, VB_PSN_MASK);
+    r->cursor = wr;
     vb_pu_kick(pu, qp);
 }
 
@@ -176,7 +179,8 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state != VB_QPS_RTS && qp->state != VB_QPS_SQD)
         return;
     if (kind == VB_REQ_TIMER_ASK) {
-        arm_ask_timer(pu, qp); // if it cannot go out now
+        if (vb_psn_diff(r->asked_psn, r->una_psn) <= 0)
+            arm_ask_timer(pu, qp); // if it cannot go out now
         vb_requester_settle(pu, qp);
         return;
     }
@@ -527,7 +531,8 @@ static bool asks(const struct vb_pu *pu, const struct vb_qpc *qp, const struct v
         return false;
     return vb_wr_is_signaled(wr) || r->send_psn != r->max_psn ||
            vb_psn_diff(r->send_psn, r->asked_psn) >= UNASKED_MAX - 1 ||
-           (r->limited && vb_psn_diff(r->limit, r->ssn) < CREDITS_LOW);
+           (r->limited && wr->opcode != VB_WQE_WRITE &&
+            vb_psn_diff(r->limit, r->ssn) < CREDITS_LOW);
 }
 
 static uint32_t solicited_bit(const struct vb_wr *wr, bool last)
@@ -732,6 +737,21 @@ static inline __attribute__((always_inline)) bool send_next(struct vb_pu *pu, st
     return wr->psns == 1 ? send_only(pu, qp, wr) : send_one(pu, qp, wr);
 }
 
+// What somebody waits for must be asked for first: by the newest packet, or, if its memory is gone,
+// by all before it.
+static __attribute__((noinline)) bool ask(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    if (send_next(pu, qp))
+        return true;
+    bool answer_comes = vb_psn_diff(r->asked_psn, r->una_psn) > 0;
+    if (!r->asking || r->cursor->syndrome == VB_SYN_OK || answer_comes)
+        return false;
+    vb_requester_rewind(pu, qp);
+    return send_next(pu, qp);
+}
+
 // In SQD nothing is fetched or begun; the host hears when the last request is done.
 static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
 {
@@ -742,7 +762,7 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
         vb_pu_event(pu, VB_EVENT_SQ_DRAINED, qp->qpn);
     }
     vb_requester_settle(pu, qp);
-    return qp->req.asking && send_next(pu, qp);
+    return qp->req.asking && ask(pu, qp);
 }
 
 static inline bool step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -753,7 +773,7 @@ static inline bool step(struct vb_pu *pu, struct vb_qpc *qp)
         return false;
     if (qp->req.cursor ? send_next(pu, qp) : begin(pu, qp))
         return true;
-    return qp->req.asking && send_next(pu, qp); // what it waits for must be asked for first
+    return qp->req.asking && ask(pu, qp); // what it waits for must be asked for first
 }
 
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -771,7 +791,7 @@ static uint32_t proceed(struct vb_pu *pu, struct vb_qpc *qp)
     } else if (begin(pu, qp)) {
         return 1u + (qp->req.cursor && send_next(pu, qp));
     }
-    return qp->req.asking && send_next(pu, qp);
+    return qp->req.asking && ask(pu, qp);
 }
 
 uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp)

@@ -159,6 +159,8 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
     bool yields = is_patient(of(ex), !error);
     if (error)
         vb_verbs_unlock(&of(ex)->lock);
+    else
+        atomic_store_explicit(&of(ex)->lock.between, pthread_self(), memory_order_relaxed);
     if (yields)
         sched_yield();
     return error;
@@ -166,6 +168,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
+    atomic_store_explicit(&of(ex)->lock.between, 0, memory_order_relaxed);
     vb_verbs_unlock(&of(ex)->lock);
 }
 

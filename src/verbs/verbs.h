@@ -12,6 +12,8 @@
 #include "verbena/nic.h"
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -71,10 +73,18 @@ struct vb_verbs_channel {
     struct vb_channel *nic;
 };
 
-// How often threads that do not poll want the queue: pollers step back.
+// Who holds a completion queue. How often threads that do not poll want it: pollers step back.
 struct vb_verbs_lock {
-    struct vb_spin spin;
+    atomic_uint holder; // enum vb_verbs_holder
     atomic_uint wanted;
+    _Atomic(pthread_t) between; // who is between ibv_start_poll() and ibv_end_poll(), or 0
+    uint32_t again;             // how often it has locked the queue since
+};
+
+enum vb_verbs_holder {
+    VB_VERBS_NOBODY,
+    VB_VERBS_POLLER,
+    VB_VERBS_CHANGER,
 };
 
 struct vb_verbs_cq {
@@ -144,23 +154,51 @@ static inline struct vb_verbs_context *vb_verbs_of(struct ibv_context *context)
 // The first member of each object is the application's.
 #define VB_VERBS_CAST(type, object) ((struct type *)(void *)(object))
 
+static inline bool vb_verbs_hold(struct vb_verbs_lock *l, unsigned as, unsigned *before)
+{
+    *before = VB_VERBS_NOBODY;
+    return atomic_compare_exchange_strong_explicit(&l->holder, before, as, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+// Who is between ibv_start_poll() and ibv_end_poll() may change what uses the queue.
 static inline void vb_verbs_lock(struct vb_verbs_lock *l)
 {
+    unsigned before;
+
+    if (atomic_load_explicit(&l->between, memory_order_relaxed) == pthread_self()) {
+        l->again++;
+        return;
+    }
     atomic_fetch_add_explicit(&l->wanted, 1, memory_order_relaxed);
-    vb_spin_lock(&l->spin);
+    while (!vb_verbs_hold(l, VB_VERBS_CHANGER, &before))
+        sched_yield();
     atomic_fetch_sub_explicit(&l->wanted, 1, memory_order_relaxed);
 }
 
-// Whether the caller has it now: who polls does not wait for another who does.
+// Whether the caller has it now: who polls does not wait for another who does, but for who changes
+// something: nobody else would find what is in the queue.
 static inline bool vb_verbs_try(struct vb_verbs_lock *l)
 {
-    return !atomic_load_explicit(&l->wanted, memory_order_relaxed) &&
-           !atomic_exchange_explicit(&l->spin.held, 1, memory_order_acquire);
+    unsigned before;
+
+    for (;;) {
+        if (atomic_load_explicit(&l->wanted, memory_order_relaxed))
+            before = atomic_load_explicit(&l->holder, memory_order_relaxed);
+        else if (vb_verbs_hold(l, VB_VERBS_POLLER, &before))
+            return true;
+        if (before == VB_VERBS_POLLER)
+            return false;
+        sched_yield();
+    }
 }
 
 static inline void vb_verbs_unlock(struct vb_verbs_lock *l)
 {
-    vb_spin_unlock(&l->spin);
+    if (l->again > 0) // only its holder can see it so
+        l->again--;
+    else
+        atomic_store_explicit(&l->holder, VB_VERBS_NOBODY, memory_order_release);
 }
 
 // ---- process.c: what all contexts of a process share

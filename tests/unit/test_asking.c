@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -163,6 +164,140 @@ static void test_an_acknowledgement_that_comes_first_ends_the_asking(void **stat
     forge_close(f);
 }
 
+// A request whose second entry names no memory fails in its turn, also if its first packets are
+// out.
+static void test_a_request_that_fails_half_way_asks(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    post_silent(f, 1);
+    const struct vb_sge sge[2] = {{forge_addr(f, 0), 2048, f->key}, {0x1000, 2048, 0x7777}};
+    forge_post_send(f, &(struct vb_send_wr){.wr_id = 2,
+                                            .opcode = VB_WR_WRITE,
+                                            .flags = VB_WR_SIGNALED,
+                                            .sge = sge,
+                                            .num_sge = 2,
+                                            .raddr = 0x1000,
+                                            .rkey = 0x2222});
+    forge_run(f);
+    for (int i = 0; i < 50; i++)
+        forge_advance(f, ASK_NS);
+    bool asked = false;
+    for (uint32_t i = 0; i < f->sent_count; i++)
+        asked |= forge_sent(f, i)->ack_request;
+    assert_true(asked);
+    forge_ack(f, 100);
+    forge_expect_done(f, 2, VB_WC_LOCAL_PROTECTION);
+    forge_close(f);
+}
+
+// Memory that goes while two are in flight.
+static void test_memory_that_goes_while_it_asks(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    static uint8_t other[64];
+    uint32_t key;
+    assert_int_equal(
+        vb_dev_mkey_create(f->dev,
+                           &(struct vb_mkey_attr){.kind = VB_MKEY_REGION,
+                                                  .pd = f->pd,
+                                                  .start = (uintptr_t)other,
+                                                  .len = 64,
+                                                  .base = other,
+                                                  .access = VB_LOCAL_READ | VB_LOCAL_WRITE},
+                           &key),
+        0);
+    post_silent(f, 1);
+    const struct vb_sge sge = {(uintptr_t)other, 64, key};
+    forge_post_send(f, &(struct vb_send_wr){.wr_id = 2,
+                                            .opcode = VB_WR_WRITE,
+                                            .sge = &sge,
+                                            .num_sge = 1,
+                                            .raddr = 0x1000,
+                                            .rkey = 0x2222});
+    forge_run(f);
+    assert_int_equal(f->sent_count, 2);
+    assert_int_equal(vb_dev_mkey_destroy(f->dev, key), 0);
+    for (int i = 0; i < 50; i++)
+        forge_advance(f, ASK_NS);
+    bool asked = false;
+    for (uint32_t i = 0; i < f->sent_count; i++)
+        asked |= forge_sent(f, i)->ack_request;
+    assert_true(asked);
+    forge_close(f);
+}
+
+// What was sent again is in flight, none of it asked, and the window shrinks (another queue pair's
+// losses).
+static void test_a_window_that_shrinks_behind_what_was_sent_again(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.window_bytes = 64 * 1024;
+    struct forge *f = forge_open(&o);
+    f->now_ns = 1000000;
+    forge_post(f, 1, VB_WR_WRITE, 0, 32 * 1024);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 32);
+    forge_forget(f);
+    struct vb_packet p = forge_packet(f, VB_RC_ACK, 100);
+    p.syndrome = vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+    forge_queue(f, &p);
+    vb_pu_feed(f->pu, f->feed, f->feed_count);
+    while (f->steps[VB_STEP_FRAME_OUT] < f->kept + 10)
+        vb_pu_step(f->pu, f->now_ns);
+    free((void *)(uintptr_t)f->feed[0].data);
+    f->feed_count = 0;
+    for (int i = 0; i < 4; i++) {
+        f->now_ns += 200000;
+        f->pu->now_ns = f->now_ns;
+        vb_peer_lost(f->pu, f->ctx->peer);
+    }
+    forge_run(f);
+    uint32_t before = f->sent_count;
+    for (int i = 0; i < 3000; i++)
+        forge_advance(f, ASK_NS);
+    assert_true(f->sent_count > before);
+    forge_close(f);
+}
+
+// A peer without receives grants no credits; who needs none asks no more often for it.
+static void test_writes_do_not_ask_for_credits(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    forge_post(f, 1, VB_WR_WRITE, 0, 8);
+    forge_run(f);
+    struct vb_packet p = forge_packet(f, VB_RC_ACK, 100);
+    p.syndrome = vb_aeth_syndrome(VB_AETH_ACK, 0);
+    p.msn = 1;
+    forge_give(f, &p);
+    forge_forget(f);
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < RUN - 1; i++)
+        post_silent(f, i);
+    forge_run(f);
+    for (uint32_t i = 0; i < f->sent_count; i++)
+        asked += forge_sent(f, i)->ack_request;
+    assert_int_equal(asked, 0);
+    forge_close(f);
+}
+
+static void test_a_dead_peer_without_a_timer_costs_nothing(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.timeout = 0;
+    struct forge *f = forge_open(&o);
+    post_silent(f, 1);
+    forge_run(f);
+    for (int i = 0; i < 10; i++)
+        forge_advance(f, ASK_NS);
+    assert_true(vb_pu_deadline(f->pu) > f->now_ns + 100 * ASK_NS);
+    forge_close(f);
+}
+
 // ---- through the public interface
 
 // Who saw a message and goes leaves no sender waiting, though the sender did not ask.
@@ -201,6 +336,11 @@ int main(void)
         cmocka_unit_test(test_a_signaled_nop_asks),
         cmocka_unit_test(test_draining_asks),
         cmocka_unit_test(test_an_acknowledgement_that_comes_first_ends_the_asking),
+        cmocka_unit_test(test_a_request_that_fails_half_way_asks),
+        cmocka_unit_test(test_memory_that_goes_while_it_asks),
+        cmocka_unit_test(test_a_window_that_shrinks_behind_what_was_sent_again),
+        cmocka_unit_test(test_writes_do_not_ask_for_credits),
+        cmocka_unit_test(test_a_dead_peer_without_a_timer_costs_nothing),
         DUO_PORTS(test_who_goes_acknowledges),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
