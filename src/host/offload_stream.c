@@ -122,6 +122,8 @@ static void take_connection(struct vb_offload_stream *s, uint64_t now_ns)
     if (!c) {
         if (fd >= 0)
             close(fd);
+        else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
+            s->poll[0].events = 0; // no descriptors: it would be ready for ever
         return;
     }
     tune(fd);
@@ -197,6 +199,7 @@ static bool listen_to(struct vb_offload_stream *s, struct connection *c, uint64_
 static void sweep(struct vb_offload_stream *s, uint64_t now_ns)
 {
     s->swept_ns = now_ns;
+    s->poll[0].events = POLLIN; // once more, if there was no descriptor for a connection
     vb_offload_sweep(s->service, now_ns);
     for (uint32_t i = s->count; i-- > 0;)
         if (!has_client(s, s->connection[i], now_ns) &&

@@ -223,6 +223,8 @@ int vb_verbs_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
     struct vb_verbs_cq *cq = VB_VERBS_CAST(vb_verbs_cq, ibv);
 
+    if (!ibv->channel)
+        return 0; // nobody can hear of it
     vb_verbs_lock(&cq->lock);
     int err = vb_cq_arm_next(cq->nic, solicited_only);
     vb_verbs_unlock(&cq->lock);

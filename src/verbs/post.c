@@ -160,7 +160,8 @@ static int post_send(struct vb_verbs_qp *qp, struct ibv_send_wr *wr, struct ibv_
         for (; done > 0; done--)
             wr = wr->next;
     }
-    *bad = wr;
+    if (error)
+        *bad = wr;
     return error;
 }
 
@@ -223,10 +224,11 @@ static int post_receive_list(post_receives *post, void *queue, struct ibv_recv_w
         if (posted == 0)
             error = ENOMEM;
     }
+    if (!error)
+        return 0;
     *bad = wr;
-    if (error)
-        vb_verbs_fail(error, "ibv_post_recv",
-                      error == ENOMEM ? "the receive queue is full" : "the request is malformed");
+    vb_verbs_fail(error, "ibv_post_recv",
+                  error == ENOMEM ? "the receive queue is full" : "the request is malformed");
     return error;
 }
 

@@ -186,12 +186,13 @@ VB_VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
         vb_link_remove(&qp->link);
     vb_verbs_forget_events(vb_verbs_of(ibv->context), ibv);
     vb_verbs_process_unlock();
+    // Who has an event of it in hand may still ask about it.
+    vb_verbs_wait_acks(&ibv->mutex, &ibv->cond, &ibv->events_completed, qp->events);
     vb_verbs_lock_cqs(qp);
     int err = vb_qp_destroy(qp->nic); // may wait for peers
     vb_verbs_unlock_cqs(qp);
     if (err)
         return vb_verbs_fail(-err, "ibv_destroy_qp", NULL);
-    vb_verbs_wait_acks(&ibv->mutex, &ibv->cond, &ibv->events_completed, qp->events);
     pthread_mutex_destroy(&ibv->mutex);
     pthread_cond_destroy(&ibv->cond);
     vb_verbs_build_fini(qp);
