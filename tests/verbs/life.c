@@ -237,6 +237,96 @@ static void check_events(struct world *w)
     puts("two contexts, asynchronous events, shared receives: ok");
 }
 
+// ---- who changes a queue pair while its completions are polled
+
+static void check_within_a_poll(struct world *w)
+{
+    uint8_t bytes[BYTES];
+    struct ibv_cq_init_attr_ex attr = {.cqe = 16};
+    struct ibv_cq_ex *ex = ibv_create_cq_ex(w->context, &attr);
+    struct ibv_mr *mr = ibv_reg_mr(w->pd, bytes, BYTES, IBV_ACCESS_LOCAL_WRITE);
+    NEED(ex && mr);
+    struct ibv_cq *cq = ibv_cq_ex_to_cq(ex);
+    struct ibv_qp *a = make_qp(w, IBV_QPT_RC, cq, NULL), *b = make_qp(w, IBV_QPT_RC, cq, NULL);
+    struct ibv_sge sge = {.addr = (uintptr_t)bytes + 1024, .length = 64, .lkey = mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 5, .sg_list = &sge, .num_sge = 1};
+    struct ibv_qp_attr fails = {.qp_state = IBV_QPS_ERR};
+    int empty;
+
+    connect_qp(w, a, b->qp_num);
+    connect_qp(w, b, a->qp_num);
+    NEED(!ibv_post_recv(b, &wr, NULL)); // nothing is bad
+    send_one(a, mr, 6, NULL, 0);
+    while ((empty = ibv_start_poll(ex, &(struct ibv_poll_cq_attr){0})) == ENOENT) {}
+    NEED(!empty && ex->status == IBV_WC_SUCCESS);
+    NEED(!ibv_modify_qp(a, &fails, IBV_QP_STATE));
+    NEED(!ibv_req_notify_cq(cq, 0)); // without a channel nobody hears of it
+    ibv_end_poll(ex);
+    enum ibv_wc_status other = wait_one(cq).status; // its own, if the receive came first
+    NEED(other == IBV_WC_SUCCESS || other == IBV_WC_WR_FLUSH_ERR);
+    NEED(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr));
+    puts("changes within a poll: ok");
+}
+
+struct changer {
+    struct ibv_qp *qp;
+    atomic_bool ends;
+};
+
+static void *change(void *arg)
+{
+    struct changer *c = arg;
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    while (!atomic_load(&c->ends)) {
+        NEED(!ibv_modify_qp(c->qp, &init,
+                            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+        NEED(!ibv_modify_qp(c->qp, &reset, IBV_QP_STATE));
+    }
+    return NULL;
+}
+
+// Event, arm, poll until empty, sleep: no completion is missed because another thread was there.
+static void check_no_event_is_lost(struct world *w)
+{
+    uint8_t bytes[BYTES];
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(w->context);
+    struct ibv_cq *cq = ibv_create_cq(w->context, 64, NULL, channel, 0), *told;
+    struct ibv_mr *mr = ibv_reg_mr(w->pd, bytes, BYTES, IBV_ACCESS_LOCAL_WRITE);
+    NEED(channel && cq && mr);
+    struct ibv_qp *a = make_qp(w, IBV_QPT_RC, cq, NULL), *b = make_qp(w, IBV_QPT_RC, cq, NULL);
+    struct changer c = {.qp = make_qp(w, IBV_QPT_RC, cq, NULL)};
+    struct ibv_sge sge = {.addr = (uintptr_t)bytes + 1024, .length = 64, .lkey = mr->lkey};
+    struct ibv_recv_wr *bad, wr = {.wr_id = 5, .sg_list = &sge, .num_sge = 1};
+    struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+    struct ibv_wc wc;
+    pthread_t thread;
+    void *context;
+
+    connect_qp(w, a, b->qp_num);
+    connect_qp(w, b, a->qp_num);
+    NEED(!ibv_req_notify_cq(cq, 0));
+    NEED(!pthread_create(&thread, NULL, change, &c));
+    for (int round = 0; round < 4 * ROUNDS; round++) {
+        NEED(!ibv_post_recv(b, &wr, &bad));
+        send_one(a, mr, 6, NULL, 0);
+        for (int seen = 0; seen < 2;) {
+            NEED(poll(&fd, 1, WAIT_S * 1000) == 1);
+            NEED(!ibv_get_cq_event(channel, &told, &context));
+            ibv_ack_cq_events(told, 1);
+            NEED(!ibv_req_notify_cq(cq, 0));
+            for (; ibv_poll_cq(cq, 1, &wc) == 1; seen++)
+                NEED(wc.status == IBV_WC_SUCCESS);
+        }
+    }
+    atomic_store(&c.ends, true);
+    NEED(!pthread_join(thread, NULL));
+    NEED(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_qp(c.qp) && !ibv_destroy_cq(cq));
+    NEED(!ibv_dereg_mr(mr) && !ibv_destroy_comp_channel(channel));
+    puts("events while others change: ok");
+}
+
 static void check_datagrams(struct world *w)
 {
     uint8_t bytes[BYTES] = "hello", in[BYTES];
@@ -374,6 +464,8 @@ int main(int argc, char **argv)
     }
     check_channel(&w);
     check_events(&w);
+    check_within_a_poll(&w);
+    check_no_event_is_lost(&w);
     check_datagrams(&w);
     check_threads(&w);
     check_fork(&w);
