@@ -85,6 +85,7 @@ struct vb_asking {
     uint32_t psn0;
     int64_t una, cursor, sent_end; // packets: unacknowledged, next to send, one past the last sent
     int64_t asked_end;             // one past the last packet in flight that asked for an ACK
+    bool ask_due;                  // nothing in flight asked for too long
     int64_t next_first;            // packet of the next request to be posted
     uint64_t bytes_posted;
     uint64_t posted, fetched, begun, done, retired, polled; // positions

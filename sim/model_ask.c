@@ -80,6 +80,7 @@ static void advance(struct vb_ep *ep, int64_t to)
         a->cursor = to;
     if (a->asked_end < to)
         a->asked_end = to;
+    a->ask_due = false;
     a->retries_left = ep->link.retry_cnt;
     a->rnr_left = ep->link.rnr_retry;
     a->gap_seen = a->may_probe = false;
@@ -237,6 +238,7 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
 static void go_back(struct vb_asking *a)
 {
     a->cursor = a->asked_end = a->una;
+    a->ask_due = false;
 }
 
 static enum vb_rx_verdict gap(struct vb_ep *ep)
@@ -430,8 +432,8 @@ static void on_ask_timer(struct vb_ep *ep)
     VB_MODEL_CHECK(ep, a->armed && a->una < a->sent_end && !a->rnr_wait && a->asked_end <= a->una,
                    "asked for an acknowledgement that is on its way");
     VB_MODEL_CHECK(ep, now >= a->armed_ns + ask_wait_ns(ep), "asked too early");
-    a->armed = a->cursor < a->sent_end; // it waits on; otherwise it asks at once
-    a->armed_ns = a->resent_ns = now;
+    a->ask_due = a->cursor == a->sent_end; // it asks as soon as there is room to send
+    a->armed_ns = a->resent_ns = now;      // and waits on until then
 }
 
 // After going back the time may run on or start with the next packet: both are in time.
@@ -500,6 +502,7 @@ void vb_model_ask_idle(struct vb_ep *ep)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_PEER);
     if (held && !waits)
         vb_cover(cover_of(ep), VB_COVER_CREDIT_LIMITED);
+    VB_MODEL_CHECK(ep, !a->ask_due, "is idle, and asks for no acknowledgement");
     VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || !wants,
                    "is idle with requests posted and none in flight");
     VB_MODEL_CHECK(ep, !drains || a->drained || a->done < a->begun,

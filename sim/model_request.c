@@ -328,8 +328,10 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     a->cursor += work->opcode == VB_WR_READ ? vb_model_packets(ep, pkt->dma_len) : 1;
     if (a->sent_end < a->cursor)
         a->sent_end = a->cursor;
-    if (asks)
+    if (asks) {
         a->asked_end = a->cursor;
+        a->ask_due = false;
+    }
     if (!a->armed || first_asks) {
         a->armed = true;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
