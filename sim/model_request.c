@@ -290,6 +290,18 @@ static bool repeats_newest(struct vb_ep *ep, const struct vb_packet *pkt)
     return true;
 }
 
+// The newest packet cannot be repeated, because its memory is not there: all before it are.
+static bool goes_back_to_ask(struct vb_ep *ep, const struct vb_packet *pkt)
+{
+    const struct vb_asking *a = &ep->ask;
+
+    if (a->una == a->sent_end || a->cursor == a->una || a->asked_end > a->una ||
+        pkt->psn != vb_model_ask_psn(a, a->una))
+        return false;
+    const struct vb_work *newest = vb_ep_work(ep, position_of(ep, a->sent_end - 1));
+    return vb_model_is_locally_wrong(ep, newest, VB_SYN_LOCAL_PROT);
+}
+
 void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)
 {
     struct vb_asking *a = &ep->ask;
@@ -297,6 +309,10 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
 
     bool repeats = repeats_newest(ep, pkt);
     a->cursor -= repeats;
+    if (!repeats && goes_back_to_ask(ep, pkt)) {
+        a->cursor = a->asked_end = a->una;
+        a->went_back = a->may_probe = true;
+    }
     uint64_t position = position_of(ep, a->cursor);
 
     VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD,
