@@ -149,7 +149,8 @@ static void *compat_slot(void)
     return nothing("a verb of the first ABI");
 }
 
-static void placeholder(void)
+// Slots of the table that no verb has; what calls them expects nothing.
+static void no_verb(void)
 {
 }
 
@@ -194,8 +195,8 @@ void vb_verbs_refuse_ops(struct verbs_context *ops)
     ops->destroy_wq = destroy_wq;
     ops->create_rwq_ind_table = create_table;
     ops->destroy_rwq_ind_table = destroy_table;
-    ops->ABI_placeholder1 = placeholder;
-    ops->ABI_placeholder2 = placeholder;
+    ops->ABI_placeholder1 = no_verb;
+    ops->ABI_placeholder2 = no_verb;
 }
 
 // ---- objects of another process
