@@ -5,27 +5,14 @@
 import glob
 import json
 import os
-import tempfile
-import unittest
 
-from command import main, run
+from command import WithFiles, main, run
 
 ROOT = os.path.join(os.path.dirname(__file__), "../..")
 EXAMPLES = sorted(glob.glob(os.path.join(ROOT, "examples/chains/*.chain")))
 
 
-class Chain(unittest.TestCase):
-    def setUp(self):
-        self.dir = tempfile.TemporaryDirectory()
-        self.addCleanup(self.dir.cleanup)
-
-    def path(self, name, text=None):
-        path = os.path.join(self.dir.name, name)
-        if text is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        return path
-
+class Chain(WithFiles):
     def read(self, name):
         with open(self.path(name), "rb") as file:
             return file.read()

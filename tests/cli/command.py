@@ -4,6 +4,7 @@
 import argparse
 import os
 import subprocess
+import tempfile
 import unittest
 
 VERBENA = os.path.join(os.path.dirname(__file__), "../../build/verbena")
@@ -24,6 +25,21 @@ def run(*words, **variables):
 def start(*words, **variables):
     return subprocess.Popen([VERBENA, *words], env=environment(**variables),
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class WithFiles(unittest.TestCase):
+    """Tests with a directory of their own."""
+
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+
+    def path(self, name, text=None):
+        path = os.path.join(self.dir.name, name)
+        if text is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return path
 
 
 def main():

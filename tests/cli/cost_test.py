@@ -5,29 +5,17 @@
 import glob
 import json
 import os
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from command import main, run
+from command import WithFiles, main, run
 
 ROOT = os.path.join(os.path.dirname(__file__), "../..")
 IF = os.path.join(ROOT, "examples/chains/if.chain")
 PARTS = ("fetch", "wait", "issue", "pcie", "network")
 
 
-class Cost(unittest.TestCase):
-    def setUp(self):
-        self.dir = tempfile.TemporaryDirectory()
-        self.addCleanup(self.dir.cleanup)
-
-    def path(self, name, text=None):
-        path = os.path.join(self.dir.name, name)
-        if text is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        return path
-
+class Cost(WithFiles):
     def done(self, *words):
         result = run("chain", "cost", *words)
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)

@@ -22,11 +22,6 @@ enum {
 
 // ---- the service
 
-static uint32_t length_of(uint32_t n)
-{
-    return 1 + n * 7 % RIG_VALUE_MAX;
-}
-
 static struct vb_image *make_get(void *ctx, uint32_t depth, char *error)
 {
     (void)ctx;
@@ -48,18 +43,10 @@ struct vb_offload_offer offload_rig_offer(const struct offload_rig *rig)
 static void fill(struct offload_rig *rig)
 {
     uint8_t *memory = rig->d.end[1].memory;
-    struct vb_hash_bucket *bucket = (void *)memory;
 
-    for (uint32_t n = 0; n < RIG_BUCKETS; n++) {
-        uint8_t key[VB_HASH_KEY_BYTES];
-        hash_key_of(n, key);
-        bucket[n].addr = htobe64((uintptr_t)memory + RIG_ITEMS + (uint64_t)n * RIG_VALUE_MAX);
-        bucket[n].len = bucket[n].len_again = htobe32(length_of(n));
-        vb_hash_store_key(bucket[n].key, key);
-        memset(memory + RIG_ITEMS + n * RIG_VALUE_MAX, (int)(n + 1), length_of(n));
-    }
-    rig->memory[0] =
-        (struct vb_offload_memory){"index", memory, RIG_BUCKETS * sizeof *bucket, false};
+    hash_fill(memory, RIG_BUCKETS, RIG_ITEMS, RIG_VALUE_MAX);
+    rig->memory[0] = (struct vb_offload_memory){"index", memory,
+                                                RIG_BUCKETS * sizeof(struct vb_hash_bucket), false};
     rig->memory[1] =
         (struct vb_offload_memory){"items", memory + RIG_ITEMS, RIG_BUCKETS * RIG_VALUE_MAX, false};
 }
@@ -252,9 +239,9 @@ void offload_client_expect(struct offload_client *c, uint32_t n, bool hit)
         print_message("completion: %s\n", vb_wc_status_text(wc.status));
     assert_int_equal(wc.status, VB_WC_OK);
     assert_int_equal(wc.opcode, VB_WC_RECV_WRITE);
-    assert_int_equal(be32toh(wc.imm), hit ? length_of(n) : VB_HASH_MISS);
+    assert_int_equal(be32toh(wc.imm), hit ? hash_length_of(n, RIG_VALUE_MAX) : VB_HASH_MISS);
     const uint8_t *value = c->replies + c->answered++ % c->depth * RIG_VALUE_MAX;
-    for (uint32_t i = 0; hit && i < length_of(n); i++)
+    for (uint32_t i = 0; hit && i < hash_length_of(n, RIG_VALUE_MAX); i++)
         assert_int_equal(value[i], (uint8_t)(n + 1));
     post_empty(c);
 }

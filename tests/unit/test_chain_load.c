@@ -35,27 +35,15 @@ struct client {
     uint32_t answered;
 };
 
-static uint32_t length_of(uint32_t n)
-{
-    return 1 + n * 37 % VALUE_MAX;
-}
-
 static void open_service(struct service *s, struct duo_state *state)
 {
     duo_open(&s->d, state);
     uint8_t *memory = s->d.end[1].memory;
-    struct vb_hash_bucket *bucket = (void *)memory;
 
-    for (uint32_t n = 0; n < BUCKETS; n++) {
-        uint8_t key[VB_HASH_KEY_BYTES];
-        hash_key_of(n, key);
-        bucket[n].addr = htobe64((uintptr_t)memory + ITEMS + (uint64_t)n * VALUE_MAX);
-        bucket[n].len = bucket[n].len_again = htobe32(length_of(n));
-        vb_hash_store_key(bucket[n].key, key);
-        memset(memory + ITEMS + n * VALUE_MAX, (int)(n + 1), length_of(n));
-    }
+    hash_fill(memory, BUCKETS, ITEMS, VALUE_MAX);
     const uint32_t rights = VB_RIGHT_REMOTE_READ;
-    assert_int_equal(vb_mr_reg(s->d.end[1].pd, memory, BUCKETS * sizeof *bucket, rights, &s->index),
+    assert_int_equal(vb_mr_reg(s->d.end[1].pd, memory, BUCKETS * sizeof(struct vb_hash_bucket),
+                               rights, &s->index),
                      0);
     assert_int_equal(
         vb_mr_reg(s->d.end[1].pd, memory + ITEMS, BUCKETS * VALUE_MAX, rights, &s->items), 0);
@@ -149,9 +137,9 @@ static void expect(struct client *c, uint32_t n, bool hit, bool look)
     while (wc.opcode == VB_WC_SEND && wc.status == VB_WC_OK);
     assert_int_equal(wc.status, VB_WC_OK);
     assert_int_equal(wc.opcode, VB_WC_RECV_WRITE);
-    assert_int_equal(be32toh(wc.imm), hit ? length_of(n) : VB_HASH_MISS);
+    assert_int_equal(be32toh(wc.imm), hit ? hash_length_of(n, VALUE_MAX) : VB_HASH_MISS);
     const uint8_t *value = c->replies + c->answered++ % SLOTS * VALUE_MAX;
-    for (uint32_t i = 0; hit && look && i < length_of(n); i++)
+    for (uint32_t i = 0; hit && look && i < hash_length_of(n, VALUE_MAX); i++)
         assert_int_equal(value[i], (uint8_t)(n + 1));
     post_empty(c->qp);
 }
