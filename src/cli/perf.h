@@ -98,6 +98,7 @@ struct vb_perf_plan {
     uint32_t mtu;
     uint32_t reads;    // in flight per queue pair
     uint32_t raw_size; // payload of the echo
+    uint32_t timeout;  // of acknowledgements, as the verbs count it; 0: the default
     uint64_t seed;     // of patterns
 };
 

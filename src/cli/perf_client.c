@@ -104,8 +104,7 @@ static int open_end(struct client *c, struct vb_control_msg *msg)
         .mtu = c->plan->mtu,
         .reads = c->plan->reads,
         .seed = c->plan->seed,
-        // Without losses only a busy machine can be late: be patient with it.
-        .timeout = s->lossy ? 0 : PATIENT_TIMEOUT,
+        .timeout = (uint8_t)c->plan->timeout,
     };
     bool gets = c->plan->op == VB_PERF_GET;
     if (gets)
@@ -495,6 +494,8 @@ int vb_perf_measure(struct vb_perf_session *session, const struct vb_perf_plan *
     if (c == NULL)
         return vb_perf_fail(session->why, "no memory");
     *row = (struct vb_perf_row){.plan = *plan};
+    // Without losses only a busy machine can be late: be patient with it.
+    row->plan.timeout = session->lossy ? 0 : PATIENT_TIMEOUT;
     c->session = session;
     c->plan = &row->plan;
     c->length = length;

@@ -48,8 +48,8 @@ static int offer_chain(struct vb_get_server *s, char *why)
                                            .memories = sizeof memory / sizeof *memory,
                                            .depth_max = t->slots};
     char text[VB_OFFLOAD_TEXT] = "no memory";
-    if (vb_offload_open(s->end.nic, &(struct vb_offload_service_opts){.clients_max = 1},
-                        &s->service) != 0 ||
+    const struct vb_offload_service_opts opts = {.clients_max = 1, .timeout = s->end.opts.timeout};
+    if (vb_offload_open(s->end.nic, &opts, &s->service) != 0 ||
         vb_offload_add(s->service, &offer, text) != 0)
         return vb_perf_fail(why, "cannot offer the program: %s", text);
     return 0;
@@ -69,6 +69,7 @@ int vb_get_server_open(struct vb_get_server *s, struct vb_nic *nic, const struct
         .mtu = plan->mtu,
         .reads = plan->reads,
         .seed = ~plan->seed,
+        .timeout = (uint8_t)plan->timeout,
         .cq_entries = 4 * s->table.slots + SIGNAL_EVERY,
     };
     int error = vb_channel_create(nic, &opts.channel);

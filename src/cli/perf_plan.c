@@ -189,6 +189,8 @@ const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
         return "--reads must be 1 to 16";
     if (p->raw_size < 1 || p->raw_size > VB_PERF_RAW_MAX)
         return "the echo must be 1 to 65000 bytes long";
+    if (p->timeout > 31)
+        return "an acknowledgement is waited for at most 4.096 us * 2^31";
     const char *flaw = service_flaw(p);
     if (flaw == NULL)
         flaw = target_flaw(p);
@@ -199,10 +201,10 @@ const char *vb_perf_plan_flaw(const struct vb_perf_plan *p)
 
 void vb_perf_plan_put(struct vb_control_msg *msg, const struct vb_perf_plan *plan)
 {
-    uint64_t fields[] = {plan->op,   plan->service,   plan->port,     plan->target,
-                         plan->via,  plan->collision, plan->list,     plan->breaks,
-                         plan->size, plan->depth,     plan->qps,      plan->active,
-                         plan->mtu,  plan->reads,     plan->raw_size, plan->seed};
+    uint64_t fields[] = {plan->op,        plan->service, plan->port,   plan->target, plan->via,
+                         plan->collision, plan->list,    plan->breaks, plan->size,   plan->depth,
+                         plan->qps,       plan->active,  plan->mtu,    plan->reads,  plan->raw_size,
+                         plan->timeout,   plan->seed};
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         vb_control_put(msg, fields[i]);
 }
@@ -215,8 +217,9 @@ static uint32_t get_number(struct vb_control_msg *msg)
 
 void vb_perf_plan_get(struct vb_control_msg *msg, struct vb_perf_plan *plan)
 {
-    uint32_t *fields[] = {&plan->list,   &plan->breaks, &plan->size,  &plan->depth,   &plan->qps,
-                          &plan->active, &plan->mtu,    &plan->reads, &plan->raw_size};
+    uint32_t *fields[] = {&plan->list,     &plan->breaks, &plan->size, &plan->depth,
+                          &plan->qps,      &plan->active, &plan->mtu,  &plan->reads,
+                          &plan->raw_size, &plan->timeout};
     plan->op = (enum vb_perf_op)get_number(msg);
     plan->service = (enum vb_service)get_number(msg);
     plan->port = (enum vb_perf_port)get_number(msg);

@@ -34,6 +34,7 @@ int vb_perf_sink_open(struct vb_perf_sink *sink, struct vb_nic *nic,
         .mtu = plan->mtu,
         .reads = plan->reads,
         .seed = ~plan->seed,
+        .timeout = (uint8_t)plan->timeout,
     };
     sink->lane = calloc(plan->active, sizeof *sink->lane);
     if (sink->lane == NULL)
@@ -204,6 +205,13 @@ bool vb_perf_sink_turn(struct vb_perf_sink *sink)
     if (busy)
         look_at_some(sink);
     return busy;
+}
+
+void vb_perf_sink_drain(struct vb_perf_sink *sink)
+{
+    while (vb_perf_sink_turn(sink))
+        continue;
+    vb_perf_sink_look(sink);
 }
 
 void vb_perf_sink_settle(struct vb_perf_sink *sink)

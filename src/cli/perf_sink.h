@@ -35,6 +35,8 @@ int vb_perf_sink_connect(struct vb_perf_sink *sink, uint32_t first, struct vb_co
 bool vb_perf_sink_turn(struct vb_perf_sink *sink);
 // Looks at memory alone, without the NIC: WRITEs that have to be verified.
 void vb_perf_sink_look(struct vb_perf_sink *sink);
+// Takes all that has arrived.
+void vb_perf_sink_drain(struct vb_perf_sink *sink);
 // Takes what is still on its way: ends when nothing has come for a while.
 void vb_perf_sink_settle(struct vb_perf_sink *sink);
 

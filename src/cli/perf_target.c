@@ -266,7 +266,7 @@ static int count(struct target *t, struct vb_control_msg *msg)
     if (has_sink(t)) {
         if (vb_perf_is_lossy(&t->plan))
             vb_perf_sink_settle(&t->sink);
-        vb_perf_sink_look(&t->sink);
+        vb_perf_sink_drain(&t->sink);
         c.verified = t->sink.verified;
         c.wrong += t->sink.wrong;
         c.arrived = vb_perf_sink_arrived(&t->sink);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 enum {
-    VB_PERF_VERSION = 5, // of the control channel's messages
+    VB_PERF_VERSION = 6, // of the control channel's messages
     VB_PERF_PORT_NAME = 8,
 };
 
