@@ -10,7 +10,9 @@
 
 #include <string.h>
 
-#define SLOWLY __attribute__((noinline)) static
+#define NOINLINE      __attribute__((noinline))
+#define SLOWLY        NOINLINE static
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 // An entry behind its control segment.
 struct entry {
@@ -63,21 +65,11 @@ static inline void move(uint8_t *to, const uint8_t *from, uint64_t len)
     }
 }
 
-// The same, and that was all.
-SLOWLY struct vb_local_end move_many(uint8_t *to, const uint8_t *from, uint32_t len)
+static inline void touch_both(struct vb_pu *pu, const uint8_t *to, const uint8_t *from,
+                              uint32_t len)
 {
-    memmove(to, from, len);
-    return moved(len);
-}
-
-SLOWLY void touch_all(struct vb_pu *pu, const struct pieces *p, const uint8_t *far, bool write)
-{
-    for (uint32_t i = 0; i < p->count; i++) {
-        uint32_t len = (uint32_t)p->piece[i].len;
-        vb_pu_touch(pu, p->piece[i].at, len, write);
-        vb_pu_touch(pu, far, len, !write);
-        far += len;
-    }
+    vb_pu_touch(pu, to, len, true);
+    vb_pu_touch(pu, from, len, false);
 }
 
 // One segment of at least one byte, in a plain region. NULL: it is not.
@@ -96,6 +88,34 @@ static inline uint8_t *far(const struct vb_pu *pu, const struct vb_qpc *qp,
     return m && (qp->access & need) == need ? vb_mkey_at(m, be64toh(r->raddr), len) : NULL;
 }
 
+// Both sides of 8 bytes. False: they are not in plain regions.
+static inline bool words(const struct vb_pu *pu, const struct vb_qpc *qp,
+                         const struct vb_wqe_data *s, enum vb_access near_need, uint8_t **near,
+                         const struct vb_wqe_raddr *r, enum vb_access far_need, uint8_t **far)
+{
+    const struct vb_mkey_table *keys = &pu->dev->mkeys;
+    const struct vb_mkey *n = vb_mkey_plain(keys, qp->pd, be32toh(s->lkey), near_need);
+    const struct vb_mkey *f = vb_mkey_plain(keys, qp->pd, be32toh(r->rkey), far_need);
+
+    if (!n || !f || !(qp->access & far_need))
+        return false;
+    *near = vb_mkey_word(n, be64toh(s->addr));
+    *far = vb_mkey_word(f, be64toh(r->raddr));
+    return *near && *far;
+}
+
+// From an address of the far side on: how many bytes its region has there.
+static inline uint8_t *far_room(const struct vb_pu *pu, const struct vb_qpc *qp,
+                                const struct vb_wqe_raddr *r, enum vb_access need, uint64_t *room)
+{
+    const struct vb_mkey *m = vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(r->rkey), need);
+    if (!m || (qp->access & need) != need)
+        return NULL;
+    uint64_t offset = be64toh(r->raddr) - m->start;
+    *room = m->len - offset;
+    return offset < m->len ? m->base + offset : NULL;
+}
+
 SLOWLY enum vb_cqe_syndrome resolve_one(struct vb_pu *pu, const struct vb_qpc *qp,
                                         const struct vb_wqe_data *s, uint32_t len,
                                         enum vb_access need, uint8_t **at)
@@ -108,52 +128,27 @@ SLOWLY enum vb_cqe_syndrome resolve_one(struct vb_pu *pu, const struct vb_qpc *q
     return VB_SYN_OK;
 }
 
-// Proves the entry's data segments before the first byte moves. The region of the last one is kept
-// at hand: most lists have few, and programs that turn numbers around take them byte by byte.
-static inline enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
-                                           const struct entry *e, enum vb_access need,
-                                           struct pieces *out)
+// Proves the entry's data segments before the first byte moves.
+static enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
+                                    const struct entry *e, enum vb_access need, struct pieces *out)
 {
-    const struct vb_wqe_data *const data = e->data;
-    const uint32_t segs = e->segs;
-    uint64_t start = 0, room = 0, bytes = segs; // as if each had one
-    uint32_t key = 0;
-    uint8_t *base = NULL;
-
-    if (segs > VB_MAX_SGE)
+    out->count = e->segs;
+    out->bytes = 0;
+    if (e->segs > VB_MAX_SGE)
         return VB_SYN_LOCAL_QP_OP;
-    out->count = segs;
-    for (uint32_t i = 0; i < segs; i++) {
-        const struct vb_wqe_data *s = &data[i];
-        if (s->lkey != key) {
-            const struct vb_mkey *m =
-                vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(s->lkey), need);
-            room = m && m->len < VB_WQE_INLINE ? m->len : 0;
-            start = m ? m->start : 0;
-            base = m ? m->base : NULL;
-            key = s->lkey;
-        }
-        uint64_t offset = be64toh(s->addr) - start;
-        if (s->byte_count == htobe32(1) && offset < room) {
-            out->piece[i].at = base + offset;
-            out->piece[i].len = 1;
-            continue;
-        }
-        uint64_t len = be32toh(s->byte_count);
+    for (uint32_t i = 0; i < e->segs; i++) {
+        const struct vb_wqe_data *s = &e->data[i];
+        uint32_t len = be32toh(s->byte_count);
         out->piece[i].len = len;
-        bytes += len - 1;
-        // Neither wraps: the room is less than the mark of inline data.
-        if (__builtin_expect(offset < room && offset + len - 1 < room, 1)) {
-            out->piece[i].at = base + offset;
+        out->bytes += len;
+        out->piece[i].at = len - 1 < VB_MESSAGE_MAX - 1u ? near(pu, qp, s, len, need) : NULL;
+        if (__builtin_expect(out->piece[i].at != NULL, 1))
             continue;
-        }
-        out->piece[i].at = NULL;
-        enum vb_cqe_syndrome r = resolve_one(pu, qp, s, (uint32_t)len, need, &out->piece[i].at);
+        enum vb_cqe_syndrome r = resolve_one(pu, qp, s, len, need, &out->piece[i].at);
         if (r != VB_SYN_OK)
             return r;
     }
-    out->bytes = bytes;
-    return bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
+    return out->bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
 }
 
 // The far side, whatever its key names.
@@ -167,71 +162,127 @@ SLOWLY enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, const str
 
 // ---- READ
 
-static inline void scatter(const struct pieces *to, const uint8_t *from)
+// Brings bytes into the list's first segments, as many as lie in plain regions, while there are
+// enough of them: `room` to the end of the far side's region. Returns how many segments that were.
+// One behind them that fails does not take them back: what a READ that fails leaves is undefined.
+// The region of the last one is kept at hand: programs that turn numbers around take them byte by
+// byte.
+ALWAYS_INLINE uint32_t scatter_plain(struct vb_pu *pu, const struct vb_qpc *qp,
+                                     const struct entry *e, const uint8_t **far, uint64_t room,
+                                     bool recorded)
 {
-    const uint32_t count = to->count;
+    const struct vb_wqe_data *s = e->data, *const end = s + e->segs;
+    const uint8_t *from = *far;
+    uint64_t start = 0, near_room = 0, most = VB_MESSAGE_MAX - 1;
+    uint64_t spare = (room < most ? room : most) - e->segs;
+    uint32_t key = 0;
+    uint8_t *base = NULL;
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint8_t *at = to->piece[i].at;
-        uint64_t len = to->piece[i].len;
-        if (__builtin_expect(len == 1, 1))
-            *at = *from;
-        else
-            move(at, from, len);
-        from += len;
+    for (; s < end; s++) {
+        if (s->lkey != key) {
+            const struct vb_mkey *m =
+                vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(s->lkey), VB_LOCAL_WRITE);
+            if (!m)
+                break;
+            near_room = m->len;
+            start = m->start;
+            base = m->base;
+            key = s->lkey;
+        }
+        uint64_t offset = be64toh(s->addr) - start;
+        if (offset >= near_room)
+            break;
+        if (s->byte_count == htobe32(1) && !recorded) {
+            base[offset] = *from++;
+            continue;
+        }
+        // What has no bytes, or inline ones, has more than a message.
+        uint64_t more = be32toh(s->byte_count) - 1u;
+        if (more >= near_room - offset || more > spare)
+            break;
+        if (recorded)
+            touch_both(pu, base + offset, from, (uint32_t)more + 1);
+        move(base + offset, from, more + 1);
+        spare -= more;
+        from += more + 1;
     }
+    *far = from;
+    return (uint32_t)(s - e->data);
+}
+
+// What is left of the list, of which `done` bytes have come. If it fails, they have.
+SLOWLY struct vb_local_end read_rest(struct vb_pu *pu, struct vb_qpc *qp, const struct entry *e,
+                                     uint64_t done)
+{
+    struct pieces to;
+    uint8_t *from = NULL;
+
+    enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_WRITE, &to);
+    uint64_t bytes = done + to.bytes;
+    if (s == VB_SYN_OK && bytes > VB_MESSAGE_MAX)
+        s = VB_SYN_LOCAL_QP_OP;
+    if (s == VB_SYN_OK)
+        s = reach(pu, qp, e->raddr, bytes, VB_REMOTE_READ, &from);
+    if (s != VB_SYN_OK || to.bytes == 0)
+        return s != VB_SYN_OK ? ends(s) : moved((uint32_t)bytes);
+    from += done;
+    for (uint32_t i = 0; i < to.count; i++) {
+        touch_both(pu, to.piece[i].at, from, (uint32_t)to.piece[i].len);
+        move(to.piece[i].at, from, to.piece[i].len);
+        from += to.piece[i].len;
+    }
+    return moved((uint32_t)bytes);
+}
+
+static inline struct entry list_of(const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
+    return (struct entry){raddr, (const void *)(raddr + 1), (ctrl->ds & VB_WQE_DS_MASK) - 2u};
+}
+
+ALWAYS_INLINE struct vb_local_end read_any(struct vb_pu *pu, struct vb_qpc *qp,
+                                           const struct vb_wqe_ctrl *ctrl, bool recorded)
+{
+    struct entry e = list_of(ctrl);
+    uint64_t room;
+
+    if (ctrl->opmod || e.segs > VB_MAX_SGE) // no far side is too many, too
+        return ends(VB_SYN_LOCAL_QP_OP);
+    const uint8_t *const begin = far_room(pu, qp, e.raddr, VB_REMOTE_READ, &room), *from = begin;
+    if (!begin || room < e.segs)
+        return read_rest(pu, qp, &e, 0);
+    uint32_t taken = scatter_plain(pu, qp, &e, &from, room, recorded);
+    uint32_t bytes = (uint32_t)(from - begin);
+    if (__builtin_expect(taken == e.segs, 1))
+        return moved(bytes);
+    e.data += taken;
+    e.segs -= taken;
+    return read_rest(pu, qp, &e, bytes);
+}
+
+struct vb_local_end vb_local_read_slowly(struct vb_pu *pu, struct vb_qpc *qp,
+                                         const struct vb_wqe_ctrl *ctrl)
+{
+    return read_any(pu, qp, ctrl, true);
 }
 
 SLOWLY struct vb_local_end read_list(struct vb_pu *pu, struct vb_qpc *qp,
                                      const struct vb_wqe_ctrl *ctrl)
 {
-    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
-    const struct entry e = {raddr, (const void *)(raddr + 1), (ctrl->ds & VB_WQE_DS_MASK) - 2u};
-    struct pieces to;
-
-    if (ctrl->opmod || e.segs > VB_MAX_SGE) // no far side is too many, too
-        return ends(VB_SYN_LOCAL_QP_OP);
-    enum vb_cqe_syndrome s = resolve(pu, qp, &e, VB_LOCAL_WRITE, &to);
-    if (s != VB_SYN_OK)
-        return ends(s);
-    const uint8_t *from = far(pu, qp, raddr, to.bytes, VB_REMOTE_READ);
-    if (__builtin_expect(!from, 0)) {
-        uint8_t *there = NULL;
-        s = reach(pu, qp, raddr, to.bytes, VB_REMOTE_READ, &there);
-        if (s != VB_SYN_OK || to.bytes == 0)
-            return ends(s);
-        from = there;
-    }
-    if (__builtin_expect(pu->recording, 0))
-        touch_all(pu, &to, from, true);
-    scatter(&to, from);
-    return moved((uint32_t)to.bytes);
-}
-
-// A data segment with so many bytes, none of them inline, and no more than a message has.
-static inline bool is_plain(const struct vb_wqe_data *data, uint32_t *len)
-{
-    *len = be32toh(data->byte_count);
-    return *len - 1 < VB_MESSAGE_MAX - 1u; // the longest is the mark of inline data, too
+    return read_any(pu, qp, ctrl, false);
 }
 
 struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
                                   const struct vb_wqe_ctrl *ctrl)
 {
-    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
-    const struct vb_wqe_data *data = (const void *)(raddr + 1);
-    uint32_t len;
+    const struct entry e = list_of(ctrl);
 
-    if ((ctrl->ds & VB_WQE_DS_MASK) == 3 && !ctrl->opmod && is_plain(data, &len) &&
-        !pu->recording) {
-        uint8_t *to = near(pu, qp, data, len, VB_LOCAL_WRITE);
-        const uint8_t *from = to ? far(pu, qp, raddr, len, VB_REMOTE_READ) : NULL;
-        if (from && len == 8) {
-            memcpy(to, from, 8);
-            return moved(8);
-        }
-        if (from)
-            return move_many(to, from, len);
+    uint8_t *from, *to;
+
+    if (e.segs == 1 && !ctrl->opmod && e.data->byte_count == htobe32(8) &&
+        words(pu, qp, e.data, VB_LOCAL_WRITE, &to, e.raddr, VB_REMOTE_READ, &from)) {
+        memcpy(to, from, 8);
+        return moved(8);
     }
     return read_list(pu, qp, ctrl);
 }
@@ -303,20 +354,18 @@ static struct vb_local_end put_list(struct vb_pu *pu, struct vb_qpc *qp, const s
         s = reach(pu, qp, e->raddr, from.bytes, VB_REMOTE_WRITE, &to);
     if (s != VB_SYN_OK || from.bytes == 0)
         return ends(s);
-    if (__builtin_expect(pu->recording, 0))
-        touch_all(pu, &from, to, false);
     for (uint32_t i = 0; i < from.count; i++) {
+        touch_both(pu, to, from.piece[i].at, (uint32_t)from.piece[i].len);
         move(to, from.piece[i].at, from.piece[i].len);
         to += from.piece[i].len;
     }
     return moved((uint32_t)from.bytes);
 }
 
-SLOWLY struct vb_local_end write_list(struct vb_pu *pu, struct vb_qpc *qp,
-                                      const struct vb_wqe_ctrl *ctrl)
+NOINLINE struct vb_local_end vb_local_write_slowly(struct vb_pu *pu, struct vb_qpc *qp,
+                                                   const struct vb_wqe_ctrl *ctrl)
 {
-    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
-    const struct entry e = {raddr, (const void *)(raddr + 1), (ctrl->ds & VB_WQE_DS_MASK) - 2u};
+    const struct entry e = list_of(ctrl);
 
     if ((ctrl->ds & VB_WQE_DS_MASK) < 2)
         return ends(VB_SYN_LOCAL_QP_OP);
@@ -327,25 +376,36 @@ SLOWLY struct vb_local_end write_list(struct vb_pu *pu, struct vb_qpc *qp,
     return put_list(pu, qp, &e);
 }
 
+// One segment of any length.
+SLOWLY struct vb_local_end write_one(struct vb_pu *pu, struct vb_qpc *qp,
+                                     const struct vb_wqe_ctrl *ctrl)
+{
+    const struct entry e = list_of(ctrl);
+    uint32_t len = be32toh(e.data->byte_count);
+
+    if (e.segs == 1 && !ctrl->opmod && len - 1 < VB_MESSAGE_MAX - 1u) { // neither none nor inline
+        const uint8_t *from = near(pu, qp, e.data, len, VB_LOCAL_READ);
+        uint8_t *to = from ? far(pu, qp, e.raddr, len, VB_REMOTE_WRITE) : NULL;
+        if (to) {
+            move(to, from, len);
+            return moved(len);
+        }
+    }
+    return vb_local_write_slowly(pu, qp, ctrl);
+}
+
 struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
                                    const struct vb_wqe_ctrl *ctrl)
 {
-    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
-    const struct vb_wqe_data *data = (const void *)(raddr + 1);
-    uint32_t len;
+    const struct entry e = list_of(ctrl);
+    uint8_t *from, *to;
 
-    if ((ctrl->ds & VB_WQE_DS_MASK) == 3 && !ctrl->opmod && is_plain(data, &len) &&
-        !pu->recording) {
-        const uint8_t *from = near(pu, qp, data, len, VB_LOCAL_READ);
-        uint8_t *to = from ? far(pu, qp, raddr, len, VB_REMOTE_WRITE) : NULL;
-        if (to && len == 8) {
-            memcpy(to, from, 8);
-            return moved(8);
-        }
-        if (to)
-            return move_many(to, from, len);
+    if (e.segs == 1 && !ctrl->opmod && e.data->byte_count == htobe32(8) &&
+        words(pu, qp, e.data, VB_LOCAL_READ, &from, e.raddr, VB_REMOTE_WRITE, &to)) {
+        memcpy(to, from, 8);
+        return moved(8);
     }
-    return write_list(pu, qp, ctrl);
+    return write_one(pu, qp, ctrl);
 }
 
 // ---- atomics
@@ -391,8 +451,8 @@ static enum vb_cqe_syndrome find_word(struct vb_pu *pu, struct vb_qpc *qp,
     return s;
 }
 
-struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
-                                    const struct vb_wqe_ctrl *ctrl)
+NOINLINE struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
+                                             const struct vb_wqe_ctrl *ctrl)
 {
     const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
     struct vb_atomic_op op;
@@ -416,13 +476,13 @@ struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
     return moved(op.bytes);
 }
 
-// Whether it is of 8 bytes, has one segment of arguments, and nobody reads its record.
-static inline bool is_word(const struct vb_pu *pu, const struct vb_wqe_ctrl *ctrl, uint8_t opmod)
+// Whether it is of 8 bytes and has one segment of arguments.
+static inline bool is_word(const struct vb_wqe_ctrl *ctrl, uint8_t opmod)
 {
     const struct vb_wqe_data *result = (const void *)(ctrl + 3);
 
     return (ctrl->ds & VB_WQE_DS_MASK) == 4 && ctrl->opmod == opmod &&
-           result->byte_count == htobe32(8) && !pu->recording;
+           result->byte_count == htobe32(8);
 }
 
 // Where both of its places are, if regions are plain and the word is where words are.
@@ -431,9 +491,9 @@ static inline bool find_plain(const struct vb_pu *pu, const struct vb_qpc *qp,
 {
     const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
 
-    *to = near(pu, qp, (const void *)(ctrl + 3), 8, VB_LOCAL_WRITE);
-    *at = *to ? far(pu, qp, raddr, 8, VB_REMOTE_ATOMIC) : NULL;
-    return *at && !((be64toh(raddr->raddr) | (uintptr_t)*at) & 7);
+    return words(pu, qp, (const void *)(ctrl + 3), VB_LOCAL_WRITE, to, raddr, VB_REMOTE_ATOMIC,
+                 at) &&
+           !((be64toh(raddr->raddr) | (uintptr_t)*at) & 7);
 }
 
 struct vb_local_end vb_local_swap(struct vb_pu *pu, struct vb_qpc *qp,
@@ -442,7 +502,7 @@ struct vb_local_end vb_local_swap(struct vb_pu *pu, struct vb_qpc *qp,
     const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
     uint8_t *at, *to;
 
-    if (!is_word(pu, ctrl, 0) || !find_plain(pu, qp, ctrl, &at, &to))
+    if (!is_word(ctrl, 0) || !find_plain(pu, qp, ctrl, &at, &to))
         return vb_local_atomic(pu, qp, ctrl);
     uint64_t old = vb_atomic_swap(at, be64toh(args->compare), be64toh(args->swap_add));
     memcpy(to, &old, 8);
@@ -455,7 +515,7 @@ struct vb_local_end vb_local_add_fields(struct vb_pu *pu, struct vb_qpc *qp,
     const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
     uint8_t *at, *to;
 
-    if (!is_word(pu, ctrl, VB_WQE_OPMOD_MASKED8) || !find_plain(pu, qp, ctrl, &at, &to))
+    if (!is_word(ctrl, VB_WQE_OPMOD_MASKED8) || !find_plain(pu, qp, ctrl, &at, &to))
         return vb_local_atomic(pu, qp, ctrl);
     uint64_t old = vb_atomic_add(at, be64toh(args->swap_add), be64toh(args->compare));
     memcpy(to, &old, 8);

@@ -18,14 +18,20 @@ struct vb_local_end {
     uint32_t bytes;    // moved
 };
 
-// Each takes an entry with at least its control segment.
+// Each takes an entry with at least its control segment, and leaves a record where somebody reads
+// records.
+struct vb_local_end vb_local_read_slowly(struct vb_pu *pu, struct vb_qpc *qp,
+                                         const struct vb_wqe_ctrl *ctrl);
+struct vb_local_end vb_local_write_slowly(struct vb_pu *pu, struct vb_qpc *qp,
+                                          const struct vb_wqe_ctrl *ctrl);
+struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
+                                    const struct vb_wqe_ctrl *ctrl);
+
+// The same where nobody does: what most are, in plain regions, without a detour.
 struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
                                   const struct vb_wqe_ctrl *ctrl);
 struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
                                    const struct vb_wqe_ctrl *ctrl);
-// Any atomic; and compare-and-swap and the masked addition, which most are.
-struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
-                                    const struct vb_wqe_ctrl *ctrl);
 struct vb_local_end vb_local_swap(struct vb_pu *pu, struct vb_qpc *qp,
                                   const struct vb_wqe_ctrl *ctrl);
 struct vb_local_end vb_local_add_fields(struct vb_pu *pu, struct vb_qpc *qp,

@@ -17,18 +17,23 @@ enum {
 
 // What became of an entry besides how it ended.
 enum {
-    HELD = 0x100 // must wait
+    HELD = 0x100,  // must wait
+    PAUSE = 0x200, // done well, but took long or opened more of its own queue: look around
 };
 
 // ---- entries that open queues or wait
 
-static inline bool do_enable(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl)
+static inline struct vb_local_end do_enable(struct vb_pu *pu, struct vb_qpc *qp,
+                                            const struct vb_wqe_ctrl *ctrl, bool recorded)
 {
     const struct vb_wqe_wait *arg = (const void *)(ctrl + 1);
+    const uint64_t end = qp->sq.end;
 
-    return (ctrl->ds & VB_WQE_DS_MASK) == 2 && !ctrl->opmod &&
-           vb_cross_enable(pu, qp, ctrl->opcode == VB_WQE_RECV_EN, be32toh(arg->object),
-                           be32toh(arg->index));
+    if (__builtin_expect((ctrl->ds & VB_WQE_DS_MASK) != 2 || ctrl->opmod, 0) ||
+        !vb_cross_enable(pu, qp, ctrl->opcode == VB_WQE_RECV_EN, be32toh(arg->object),
+                         be32toh(arg->index)))
+        return (struct vb_local_end){.syndrome = VB_SYN_LOCAL_QP_OP};
+    return (struct vb_local_end){.syndrome = !recorded && qp->sq.end != end ? PAUSE : VB_SYN_OK};
 }
 
 // A WAIT goes on when its time has come.
@@ -47,10 +52,16 @@ static inline struct vb_local_end do_wait(struct vb_pu *pu, struct vb_qpc *qp,
     return (struct vb_local_end){.syndrome = bad ? (uint32_t)VB_SYN_LOCAL_QP_OP : HELD};
 }
 
-// Fails whatever has no length, too. *low is how few entries must be ahead before more are fetched:
-// one may open its own queue.
+static inline struct vb_local_end pause_if_long(struct vb_local_end end)
+{
+    if (__builtin_expect(end.bytes >> CHARGE_SHIFT, 0))
+        end.syndrome |= PAUSE;
+    return end;
+}
+
+// Fails whatever has no length, too.
 ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross *c,
-                                          const struct vb_wqe_ctrl *ctrl, uint32_t *low)
+                                          const struct vb_wqe_ctrl *ctrl, bool recorded)
 {
     const struct vb_local_end good = {.syndrome = VB_SYN_OK}, bad = {VB_SYN_LOCAL_QP_OP, 0};
 
@@ -58,11 +69,15 @@ ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, s
     case VB_WQE_NOP: return ctrl->ds & VB_WQE_DS_MASK ? good : bad;
     case VB_WQE_WAIT: return do_wait(pu, qp, c, ctrl);
     case VB_WQE_SEND_EN:
-    case VB_WQE_RECV_EN: *low = qp->fetch_depth / 2; return do_enable(pu, qp, ctrl) ? good : bad;
-    case VB_WQE_READ: return vb_local_read(pu, qp, ctrl);
-    case VB_WQE_WRITE: return vb_local_write(pu, qp, ctrl);
-    case VB_WQE_ATOMIC_CS: return vb_local_swap(pu, qp, ctrl);
-    case VB_WQE_MASKED_FA: return vb_local_add_fields(pu, qp, ctrl);
+    case VB_WQE_RECV_EN: return do_enable(pu, qp, ctrl, recorded);
+    case VB_WQE_READ:
+        return recorded ? vb_local_read_slowly(pu, qp, ctrl)
+                        : pause_if_long(vb_local_read(pu, qp, ctrl));
+    case VB_WQE_WRITE:
+        return recorded ? vb_local_write_slowly(pu, qp, ctrl)
+                        : pause_if_long(vb_local_write(pu, qp, ctrl));
+    case VB_WQE_ATOMIC_CS: return (recorded ? vb_local_atomic : vb_local_swap)(pu, qp, ctrl);
+    case VB_WQE_MASKED_FA: return (recorded ? vb_local_atomic : vb_local_add_fields)(pu, qp, ctrl);
     case VB_WQE_ATOMIC_FA:
     case VB_WQE_MASKED_CS: return vb_local_atomic(pu, qp, ctrl);
     // A queue pair that is its own peer has no receives: nothing that needs one is legal.
@@ -83,7 +98,6 @@ static __attribute__((noinline)) struct vb_local_end perform_carefully(
 {
     struct vb_cross *c = qp->cross;
     struct vb_local_end end = {.syndrome = VB_SYN_LOCAL_QP_OP};
-    uint32_t low;
 
     if (!(ctrl->ds & VB_WQE_DS_MASK) || !is_right(qp, ctrl, c->snap.executed))
         return end;
@@ -94,7 +108,7 @@ static __attribute__((noinline)) struct vb_local_end perform_carefully(
     }
     enum vb_cross_verdict verdict = c->limited ? vb_cross_admit(pu, qp) : VB_CROSS_GO;
     if (verdict == VB_CROSS_GO)
-        return ctrl->opcode == VB_WQE_WAIT ? end : perform(pu, qp, c, ctrl, &low);
+        return ctrl->opcode == VB_WQE_WAIT ? end : perform(pu, qp, c, ctrl, true);
     end.syndrome = verdict == VB_CROSS_HELD ? HELD : (uint32_t)VB_SYN_LOCAL_QP_OP;
     return end;
 }
@@ -142,9 +156,9 @@ static inline uint32_t blocks_of(const struct vb_wqe_ctrl *ctrl)
     return ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
 }
 
-static inline uint64_t bytes_of(uint32_t blocks)
+static inline uint64_t bytes_of(uint64_t blocks)
 {
-    return blocks * (uint64_t)VB_WQEBB_BYTES;
+    return blocks * VB_WQEBB_BYTES;
 }
 
 // Of one block.
@@ -273,8 +287,8 @@ static inline void complete_unseen(struct vb_pu *pu, struct vb_qpc *qp, struct v
         vb_cross_produced(pu, cq);
 }
 
-// The entry at the edge is done.
-ALWAYS_INLINE void retire(struct vb_snapshot *snap, const struct vb_wqe_ctrl *ctrl, uint32_t bytes)
+// The entry at the edge is done. Returns whether it completes.
+ALWAYS_INLINE bool retire(struct vb_snapshot *snap, const struct vb_wqe_ctrl *ctrl, uint32_t bytes)
 {
     if (__builtin_expect(ctrl->fm_ce_se & VB_WQE_CE_ALWAYS, 0)) {
         snap->due = true;
@@ -284,6 +298,7 @@ ALWAYS_INLINE void retire(struct vb_snapshot *snap, const struct vb_wqe_ctrl *ct
     }
     snap->executed += blocks_of(ctrl);
     snap->ahead--;
+    return ctrl->fm_ce_se & VB_WQE_CE_ALWAYS;
 }
 
 // It failed. What comes behind an entry without a length, nobody knows: the rest goes, too.
@@ -367,33 +382,64 @@ static __attribute__((noinline)) uint32_t run_carefully(struct vb_pu *pu, struct
     return steps;
 }
 
+// How many entries may be executed before more must be fetched, or the turn is over. At least one:
+// there may be no room for more.
+static inline uint32_t run_length(const struct vb_qpc *qp, const struct vb_snapshot *snap,
+                                  uint32_t spent)
+{
+    uint32_t low = qp->sq.fetched != qp->sq.end ? qp->fetch_depth / 2 : 0;
+    uint32_t n = snap->ahead > low ? snap->ahead - low : 1, left = VB_TURN_FRAMES - spent;
+
+    return n < left ? n : left;
+}
+
+// Executes entries that were fetched, at most so many, until one pauses. Returns how many; *end
+// tells of the last one, which is not among them if it failed or must wait.
+ALWAYS_INLINE uint32_t run_some(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross *c,
+                                uint32_t most, struct vb_local_end *end, uint32_t *steps)
+{
+    struct vb_snapshot *const snap = &c->snap;
+    uint32_t left = most;
+
+    do {
+        const struct vb_wqe_ctrl *ctrl = (const void *)slot(snap, snap->executed);
+        *end = perform(pu, qp, c, ctrl, false);
+        if (__builtin_expect(end->syndrome != VB_SYN_OK, 0)) {
+            if (end->syndrome != PAUSE)
+                break;
+            end->syndrome = VB_SYN_OK;
+            most -= left - 1;
+            left = 1;
+        }
+        left--;
+        if (__builtin_expect(retire(snap, ctrl, end->bytes), 0)) {
+            complete_unseen(pu, qp, c);
+            ++*steps;
+            if (__builtin_expect(qp->state != VB_QPS_RTS, 0))
+                break;
+        }
+    } while (left > 0);
+    *steps += most - left;
+    return most - left;
+}
+
 uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_cross *const c = qp->cross;
-    struct vb_snapshot *const snap = &c->snap;
-    uint32_t steps = 0, spent = pu->turn_frames, low = UINT32_MAX;
+    struct vb_local_end end = {.syndrome = VB_SYN_OK};
+    uint32_t steps = 0, spent = pu->turn_frames;
 
     if (__builtin_expect(c->careful, 0))
         return run_carefully(pu, qp);
-    for (;;) {
-        if (__builtin_expect(snap->due, 0) || snap->ahead <= low) {
-            if (!prepare(pu, qp, c, &steps))
-                break;
-            low = qp->sq.fetched != qp->sq.end ? qp->fetch_depth / 2 : 0;
-        }
-        const struct vb_wqe_ctrl *ctrl = (const void *)slot(snap, snap->executed);
-        struct vb_local_end end = perform(pu, qp, c, ctrl, &low);
-        if (__builtin_expect(end.syndrome == HELD, 0))
-            break;
+    while (spent < VB_TURN_FRAMES && end.syndrome == VB_SYN_OK && qp->state == VB_QPS_RTS &&
+           prepare(pu, qp, c, &steps)) {
+        spent += run_some(pu, qp, c, run_length(qp, &c->snap, spent), &end, &steps);
+        spent += end.bytes >> CHARGE_SHIFT;
+    }
+    if (__builtin_expect(end.syndrome != VB_SYN_OK && end.syndrome != HELD, 0)) {
+        fail_entry(pu, qp, (const void *)slot(&c->snap, c->snap.executed), end.syndrome);
         steps++;
-        spent += charge_of(end.bytes);
-        if (__builtin_expect(end.syndrome != VB_SYN_OK, 0)) {
-            fail_entry(pu, qp, ctrl, end.syndrome);
-            break;
-        }
-        retire(snap, ctrl, end.bytes);
-        if (spent >= VB_TURN_FRAMES)
-            break;
+        spent++;
     }
     pu->looped += spent - pu->turn_frames;
     pu->turn_frames = spent;

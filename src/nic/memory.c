@@ -125,6 +125,11 @@ static uint32_t denies_of(const struct vb_mkey *m)
     return m->kind == VB_MKEY_REGION ? VB_ACCESS_ALL & ~m->access : VB_DENIES_PLAIN;
 }
 
+static uint64_t words_of(uint64_t len)
+{
+    return len < 8 ? 0 : len - 7;
+}
+
 int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uint32_t *key)
 {
     if (!is_legal(attr))
@@ -143,6 +148,7 @@ int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uin
         .bound = attr->kind == VB_MKEY_REGION,
         .start = attr->start,
         .len = attr->len,
+        .words = words_of(attr->len),
         .base = attr->base,
         .access = attr->access,
     };
@@ -198,6 +204,7 @@ int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_a
     m->pd = attr->pd;
     m->start = attr->start;
     m->len = attr->len;
+    m->words = words_of(attr->len);
     m->base = attr->base;
     m->access = attr->access;
     m->denies = denies_of(m);

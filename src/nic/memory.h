@@ -73,7 +73,7 @@ struct vb_mkey {
     bool bound;       // windows; regions always are
     uint8_t reserved[2];
     uint32_t denies; // rights that it has not, and VB_DENIES_PLAIN for what needs a second look
-    uint8_t unused[8];
+    uint64_t words;  // of a region: at how many places 8 bytes can begin
 };
 
 // Open addressing by the upper 24 bits of the key, which are drawn from a secret: a peer that has
@@ -135,6 +135,14 @@ static inline uint8_t *vb_mkey_at(const struct vb_mkey *m, uint64_t addr, uint64
     uint64_t offset = addr - m->start; // past the end if addr lies before the start
 
     return len > m->len || offset > m->len - len ? NULL : m->base + offset;
+}
+
+// The same for 8 bytes.
+static inline uint8_t *vb_mkey_word(const struct vb_mkey *m, uint64_t addr)
+{
+    uint64_t offset = addr - m->start;
+
+    return offset < m->words ? m->base + offset : NULL;
 }
 
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.

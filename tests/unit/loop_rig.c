@@ -71,7 +71,7 @@ void loop_cq_open(struct loop_rig *r, struct loop_cq *cq, uint32_t unit, uint32_
                                                             .entries = entries,
                                                             .dbrec = cq->dbrec,
                                                             .start = start,
-                                                            .ignore_overrun = true},
+                                                            .ignore_overrun = !cq->strict},
                                       &cq->cqn),
                      0);
 }
@@ -117,6 +117,7 @@ struct loop_queue *loop_queue(struct loop_rig *r, const struct loop_opts *o)
     q->posted = o->start;
     q->ring = zeros((size_t)q->blocks * VB_WQEBB_BYTES);
     q->key = make_key(r, pd, q->ring, (size_t)q->blocks * VB_WQEBB_BYTES);
+    q->cq.strict = o->strict;
     loop_cq_open(r, &q->cq, o->unit, o->cq_entries ? o->cq_entries : 64, o->cq_start);
     q->dbrec[VB_DBREC_SQ] = htobe32((uint32_t)o->start & 0xffff);
     assert_int_equal(vb_dev_qp_create(r->dev,

@@ -20,6 +20,7 @@ enum {
 struct loop_cq {
     uint8_t *ring;
     uint32_t dbrec[2], entries, cqn, taken;
+    bool strict; // fails when it is full
 };
 
 struct loop_queue {
@@ -44,6 +45,7 @@ struct loop_opts {
     uint32_t blocks; // of the ring; 0: LOOP_BLOCKS_MAX
     uint32_t unit;
     bool managed, checks, plain;
+    bool strict; // its completion queue fails when it is full
     uint32_t depth, rate, burst, program;
     uint32_t pd;         // 0: the rig's
     uint32_t cq_entries; // 0: 64

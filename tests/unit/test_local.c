@@ -188,9 +188,36 @@ static void test_parts_end_in_their_region(void **state)
         vb_pu_poll(vb_dev_pu(p.r.dev), 0);
         assert_int_equal(loop_count(&p.q->cq, &bad), 1 - over);
         assert_int_equal(bad, over ? VB_SYN_LOCAL_PROT : 0);
-        assert_int_equal(p.r.memory[0], over ? 5 : 7); // all or nothing
+        assert_int_equal(p.r.memory[0], 7); // it came before
         assert_int_equal(p.r.memory[SMALL - 1], over ? 5 : 7);
         assert_int_equal(p.r.memory[SMALL], 5);
+        loop_close(&p.r);
+    }
+}
+
+// The short way of a word asks for the same rights.
+static void test_words_need_rights(void **state)
+{
+    struct place p;
+
+    (void)state;
+    for (int may = 0; may < 2; may++) {
+        uint8_t bad = 0;
+        open_place(&p, 1);
+        memset(p.r.memory, 5, 64);
+        memset(p.r.memory + 64, 7, 8);
+        loop_put(p.q,
+                 (struct vb_code){.opcode = VB_WQE_READ,
+                                  .fm_ce_se = VB_WQE_CE_ALWAYS,
+                                  .raddr = (uintptr_t)p.r.memory + 64,
+                                  .rkey = p.r.key,
+                                  .num_sge = 1,
+                                  .sge = {{(uintptr_t)p.r.memory, may ? p.r.key : p.key[1], 8}}});
+        loop_doorbell(p.q);
+        vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+        assert_int_equal(loop_count(&p.q->cq, &bad), may);
+        assert_int_equal(bad, may ? 0 : VB_SYN_LOCAL_PROT);
+        assert_int_equal(p.r.memory[0], may ? 7 : 5);
         loop_close(&p.r);
     }
 }
@@ -263,13 +290,40 @@ static void test_bytes_count_in_a_turn(void **state)
     assert_true(entries_of_a_poll(1 << 16) < 20);
 }
 
+// A completion that finds no room ends the run, in the middle of what was fetched.
+static void test_full_queue_ends_a_run(void **state)
+{
+    const struct loop_opts opts = {.strict = true, .cq_entries = 8};
+    enum vb_qp_state s;
+
+    (void)state;
+    for (int stepwise = 0; stepwise < 2; stepwise++) {
+        struct loop_rig r;
+        loop_open(&r, 1);
+        struct loop_queue *q = loop_queue(&r, &opts);
+        for (int i = 0; i < 12; i++)
+            loop_put(q, loop_count_up(&r, 0));
+        loop_doorbell(q);
+        if (stepwise)
+            loop_run(&r);
+        for (int i = 0; !stepwise && i < 20; i++)
+            vb_pu_poll(vb_dev_pu(r.dev), 0);
+        assert_int_equal(vb_dev_qp_state(r.dev, q->qpn, &s), 0);
+        assert_int_equal(s, VB_QPS_ERR);
+        assert_int_equal(loop_word(&r, 0), 9); // the one that did not complete was done
+        loop_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_short_and_long_ways_do_the_same),
         cmocka_unit_test(test_parts_end_in_their_region),
+        cmocka_unit_test(test_words_need_rights),
         cmocka_unit_test(test_a_key_that_goes),
         cmocka_unit_test(test_bytes_count_in_a_turn),
+        cmocka_unit_test(test_full_queue_ends_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
