@@ -11,9 +11,9 @@
 //                               other       hit    WRITE_IMM value, its length
 //              CAS   pick                          NOP  ds 8: next is done
 //              CAS   pick2                  other  WRITE_IMM value, its length
-//              WAIT  for the CAS            done   NOP  (completes)
+//              WAIT  for the CAS            done   NOP  (completes in the last slot of each half)
 //              OPEN  K
-//      rearm   RECV_EN, and the next slot's counters
+//              RECV_EN, there, and the next slot's counters
 //
 // In parallel the entries of the second bucket are on a queue of their own, V, with a gate, slots
 // and counters like W's; W waits for V's CAS, too, before it opens K.
@@ -60,8 +60,9 @@ static void add_replies(struct vb_chain *c, const struct vb_offload *o, struct s
     add_nop(c, o, 2 * SEGS, none);
     hit.label = vb_offload_name(c, "other", s->n);
     s->second.hit = vb_chain_op(c, o->k, &hit);
-    s->done = add_nop(c, o, SEGS, vb_offload_name(c, "done", s->n));
-    vb_chain_add_flags(c, s->done, VB_CHAIN_SIGNALED);
+    s->done = add_nop(c, o, SEGS, o->done[s->n]);
+    if (vb_offload_ends_half(o, s->n))
+        vb_chain_add_flags(c, s->done, VB_CHAIN_SIGNALED);
 }
 
 static void add_read(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue queue,
@@ -106,7 +107,7 @@ static void add_beside(struct vb_chain *c, const struct vb_offload *shared, stru
     add_read(c, o, v, &s->second);
     add_cas(c, o, v, &s->second, OTHER_SEGS);
     vb_chain_restore_on(c, v, vb_at(s->second.pick, VB_AT_DS), 1);
-    vb_chain_guard(c, v, s->done);
+    vb_offload_guard(c, o, v, s->n);
 }
 
 static void add_slot(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue v,
@@ -129,12 +130,10 @@ static void add_slot(struct vb_chain *c, const struct vb_offload *o, struct vb_c
         vb_chain_wait(c, o->w, s.second.cas);
     vb_chain_wait(c, o->w, v.id ? s.first.cas : s.second.cas);
     vb_chain_open(c, o->w, s.done);
-    vb_chain_here(c, vb_offload_name(c, "rearm", n));
-    vb_chain_open_recv(c, o->w, o->k, n);
+    vb_offload_rearm(c, o, n);
     vb_chain_restore_on(c, o->w, vb_at(s.first.pick, VB_AT_DS), 1);
     if (!v.id)
         vb_chain_restore_on(c, o->w, vb_at(s.second.pick, VB_AT_DS), 1);
-    vb_chain_guard(c, o->w, s.done);
     vb_chain_recv(c, o->k,
                   (const struct vb_part[]){{vb_at_n(s.first.cas, VB_AT_COMPARE, 0, 5), 3},
                                            {vb_at_n(s.first.cas, VB_AT_COMPARE, 0, 1), 3},
@@ -152,7 +151,8 @@ struct vb_image *vb_hash_two(const struct vb_hash_opts *opts, char *error)
     struct vb_offload o;
     struct vb_chain *c =
         vb_offload_begin(&o, "hash_two", opts->slots ? opts->slots : VB_OFFLOAD_SLOTS,
-                         opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE, 6, error);
+                         opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE, 6,
+                         sizeof(struct vb_hash_bucket), error);
 
     if (!c)
         return NULL;

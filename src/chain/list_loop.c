@@ -206,8 +206,9 @@ static void start_counts(struct vb_chain *c, const struct loop *l)
 struct vb_image *vb_offload_list_loop(const struct vb_list_opts *opts, char *error)
 {
     struct loop l;
-    struct vb_chain *c = vb_offload_begin(
-        &l.o, "list_loop", 1, opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE, 1, error);
+    struct vb_chain *c =
+        vb_offload_begin(&l.o, "list_loop", 0, opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE,
+                         1, sizeof(struct vb_list_node), error);
 
     if (!c)
         return NULL;

@@ -2,6 +2,8 @@
 // List walk: one piece of program for each node, at most so many nodes; 48-bit keys, misses
 // answered, requests one after another without a CPU.
 //
+// The last entry of K completes in the last slot of each half, which opens receives for all of it.
+//
 // Each READ takes a node apart: the address of the next goes into the READ behind it, which is not
 // open yet, the key into the control segment that a CAS compares, the value's address and length
 // into the reply: all of the length but its first byte, since there a bit would make it inline data
@@ -17,12 +19,12 @@
 //      node    READ  -> hit, next node      hit    NOP, or WRITE_IMM value, its length
 //              CAS   hit
 //              OPEN  K through hit          K, at the end
-//              OPEN  W through next node    miss   NOP, or WRITE_IMM nothing (completes)
+//              OPEN  W through next node    miss   NOP, or WRITE_IMM nothing
 //      W, at the end
 //              CALC  XOR of opcodes
 //              READ  -> opcode of miss
-//              OPEN  K through miss
-//      rearm   RECV_EN, and the next slot's counters
+//      reply   OPEN  K through miss
+//              RECV_EN, and the next slot's counters
 //
 // With a stop there is one reply. What follows a node's comparison is a NOP that covers the way
 // out, until the CAS makes it shorter. The way out opens the rest of the slot and leads to its end
@@ -30,14 +32,14 @@
 // first jump ends at the next node's NOP, which is made to jump on just before.
 //
 //      W, node n                            K
-//      node    READ  -> pick, hit,          hit    WRITE_IMM value, its length (completes)
+//      node    READ  -> pick, hit,          hit    WRITE_IMM value, its length
 //                       next node
 //              CAS   pick                   W, last node: as before, and
 //              OPEN  W through next node    pick   NOP  ds 4, or 8 on a hit
 //      pick    NOP   ds 20, or 4 on a hit          READ the reply for a miss -> hit
 //              READ  -> length of next pick W, at the end
-//              OPEN  the rest of the slot          OPEN K through hit
-//              NOP   to the next pick       rearm  RECV_EN, and the next slot's counters
+//              OPEN  the rest of the slot   reply  OPEN K through hit
+//              NOP   to the next pick              RECV_EN, and the next slot's counters
 //      land    NOP   to the next land
 #include "chain/offload_kit.h"
 
@@ -193,10 +195,10 @@ static void add_dormant(struct vb_chain *c, struct walk *w, uint32_t slot)
         w->node[n].hit = vb_chain_op(c, w->o.k, &hit);
         vb_chain_restore(c, vb_at(w->node[n].hit, VB_AT_OPCODE), 1);
     }
-    miss.flags = VB_CHAIN_SIGNALED | VB_CHAIN_DORMANT;
+    miss.flags = VB_CHAIN_DORMANT | (vb_offload_ends_half(&w->o, slot) ? VB_CHAIN_SIGNALED : 0);
     miss.parts = 0;
     miss.imm = VB_HASH_MISS;
-    miss.label = vb_offload_name(c, "done", slot);
+    miss.label = w->o.done[slot];
     w->done = vb_chain_op(c, w->o.k, &miss);
 }
 
@@ -246,8 +248,8 @@ static void add_reply(struct vb_chain *c, struct walk *w, uint32_t slot)
 {
     struct vb_chain_op hit = vb_offload_hit(&w->o, slot);
 
-    hit.flags = VB_CHAIN_SIGNALED;
-    hit.label = vb_offload_name(c, "done", slot);
+    hit.flags = vb_offload_ends_half(&w->o, slot) ? VB_CHAIN_SIGNALED : 0;
+    hit.label = w->o.done[slot];
     w->done = vb_chain_op(c, w->o.k, &hit);
     for (uint32_t n = 0; n < w->nodes; n++) {
         w->node[n].hit = w->done;
@@ -333,10 +335,9 @@ static void add_slot(struct vb_chain *c, struct walk *w, uint32_t slot)
         w->stops ? add_stopping_node(c, w, n) : add_node(c, w, n);
     if (!w->stops)
         sum_opcodes(c, w);
+    vb_chain_here(c, vb_offload_name(c, "reply", slot));
     open_replies(c, w, w->done);
-    vb_chain_here(c, vb_offload_name(c, "rearm", slot));
-    vb_chain_open_recv(c, w->o.w, w->o.k, slot);
-    vb_chain_guard(c, w->o.w, w->done);
+    vb_offload_rearm(c, &w->o, slot);
     add_recv(c, w);
 }
 
@@ -350,9 +351,10 @@ struct vb_image *vb_offload_list_walk(const struct vb_list_opts *opts, char *err
                  VB_LIST_NODES_MAX);
         return NULL;
     }
-    struct vb_chain *c = vb_offload_begin(
-        &w.o, "list_walk", opts->slots ? opts->slots : VB_OFFLOAD_SLOTS,
-        opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE, 1 + (w.copies ? 1 : w.nodes), error);
+    struct vb_chain *c =
+        vb_offload_begin(&w.o, "list_walk", opts->slots ? opts->slots : VB_OFFLOAD_SLOTS,
+                         opts->value_max ? opts->value_max : VB_OFFLOAD_VALUE,
+                         1 + (w.copies ? 1 : w.nodes), sizeof(struct vb_list_node), error);
     if (!c)
         return NULL;
     make_data(c, &w);

@@ -4,15 +4,16 @@
 
 static bool is_pow2(uint32_t n)
 {
-    return n && (n & (n - 1)) == 0;
+    return (n & (n - 1)) == 0;
 }
 
 struct vb_chain *vb_offload_begin(struct vb_offload *o, const char *name, uint32_t slots,
-                                  uint32_t value_max, uint32_t recv_sge, char *error)
+                                  uint32_t value_max, uint32_t recv_sge, uint32_t entry_bytes,
+                                  char *error)
 {
-    if (!is_pow2(slots) || slots > VB_OFFLOAD_SLOTS_MAX) {
-        snprintf(error, VB_IMAGE_TEXT, "%s: %u slots, but they are a power of two up to %d", name,
-                 slots, VB_OFFLOAD_SLOTS_MAX);
+    if (slots && (slots < 2 || !is_pow2(slots) || slots > VB_OFFLOAD_SLOTS_MAX)) {
+        snprintf(error, VB_IMAGE_TEXT, "%s: %u slots, but they are a power of two from 2 to %d",
+                 name, slots, VB_OFFLOAD_SLOTS_MAX);
         return NULL;
     }
     struct vb_chain *c = vb_chain_begin(name);
@@ -20,16 +21,33 @@ struct vb_chain *vb_offload_begin(struct vb_offload *o, const char *name, uint32
         snprintf(error, VB_IMAGE_TEXT, "no memory for the program");
         return NULL;
     }
-    o->slots = slots;
+    o->slots = slots ? slots : 1;
     o->value_max = value_max;
     o->w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){0});
     o->k =
         vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .recv_sge = recv_sge});
-    o->index = vb_chain_region(c, "index", VB_CHAIN_SHARED, sizeof(struct vb_list_node), false);
+    o->index = vb_chain_region(c, "index", VB_CHAIN_SHARED, entry_bytes, false);
     o->items = vb_chain_region(c, "items", VB_CHAIN_SHARED, 1, false);
-    o->client = vb_chain_region(c, "client", VB_CHAIN_PEER, (uint64_t)slots * value_max, true);
+    o->client = vb_chain_region(c, "client", VB_CHAIN_PEER, (uint64_t)o->slots * value_max, true);
     o->scratch = vb_chain_region(c, "scratch", VB_CHAIN_OWN, 8, true);
+    for (uint32_t n = 0; n < slots; n++)
+        o->done[n] =
+            vb_offload_ends_half(o, n) ? vb_offload_name(c, "done", n) : (struct vb_chain_label){0};
     return c;
+}
+
+void vb_offload_guard(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue queue,
+                      uint32_t n)
+{
+    if (n == 0 || vb_offload_ends_half(o, n - 1))
+        vb_chain_guard(c, queue, o->done[n + o->slots / 2 - 1]);
+}
+
+void vb_offload_rearm(struct vb_chain *c, const struct vb_offload *o, uint32_t n)
+{
+    vb_offload_guard(c, o, o->w, n);
+    if (vb_offload_ends_half(o, n))
+        vb_chain_open_recv(c, o->w, o->k, n);
 }
 
 struct vb_chain_label vb_offload_compare(struct vb_chain *c, const struct vb_offload *o,

@@ -21,6 +21,7 @@ struct vb_offload {
     struct vb_chain_queue w, k;
     struct vb_chain_region index, items, client, scratch;
     uint32_t slots, value_max;
+    struct vb_chain_label done[VB_OFFLOAD_SLOTS_MAX]; // ends a half: see vb_offload_rearm()
 };
 
 // The eight bytes of a control segment as the number that a CAS compares: little-endian.
@@ -37,9 +38,25 @@ static inline struct vb_chain_label vb_offload_name(struct vb_chain *c, const ch
     return vb_chain_label(c, text);
 }
 
-// Queues W and K, regions index, items, client and scratch. NULL: error says why.
+// Queues W and K, regions index, of entries of so many bytes, items, client and scratch. Without
+// slots it takes one request at a time. NULL: error says why.
 struct vb_chain *vb_offload_begin(struct vb_offload *o, const char *name, uint32_t slots,
-                                  uint32_t value_max, uint32_t recv_sge, char *error);
+                                  uint32_t value_max, uint32_t recv_sge, uint32_t entry_bytes,
+                                  char *error);
+
+// Two slots or more begin their next round by halves. The replies of the last one must have left
+// the queue before it is written to again: the last entry of each half completes (it has the label
+// done[n]), and opens the receives of its half. So replies need no completion of their own, and no
+// ACK.
+static inline bool vb_offload_ends_half(const struct vb_offload *o, uint32_t n)
+{
+    return (n + 1) % (o->slots / 2) == 0;
+}
+// The first slot of a half, on any queue that runs in circles, waits for all of it.
+void vb_offload_guard(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue queue,
+                      uint32_t n);
+void vb_offload_rearm(struct vb_chain *c, const struct vb_offload *o, uint32_t n);
+
 // Compares the control segment of `victim`, a NOP of `ds` segments, with the key that the client's
 // request writes into the comparison; equal, it becomes what `swap` says.
 struct vb_chain_label vb_offload_compare(struct vb_chain *c, const struct vb_offload *o,

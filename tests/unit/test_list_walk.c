@@ -159,7 +159,7 @@ static struct cost run_and_count(struct list_rig *r)
         uint32_t block = (uint32_t)step.counter & (r->image->queue[q].blocks - 1);
         bool walks = (uint32_t)q == r->k && block <= block_of(r, "done", r->slots - 1);
         for (uint32_t s = 0; (uint32_t)q == r->w && s < r->slots; s++)
-            walks |= block >= block_of(r, "gate", s) && block < block_of(r, "rearm", s);
+            walks |= block >= block_of(r, "gate", s) && block <= block_of(r, "reply", s);
         *(walks ? &cost.walk : &cost.rearm) += 1;
     }
     return cost;
@@ -210,7 +210,7 @@ static void test_refuses(void **state)
     assert_null(vb_offload_list_walk(&(struct vb_list_opts){.nodes = 65}, error));
     assert_string_equal(error, "list_walk: 65 nodes, but at most 64 are unrolled");
     assert_null(vb_offload_list_walk(&(struct vb_list_opts){.slots = 3}, error));
-    assert_string_equal(error, "list_walk: 3 slots, but they are a power of two up to 1024");
+    assert_string_equal(error, "list_walk: 3 slots, but they are a power of two from 2 to 1024");
 }
 
 int main(void)
