@@ -26,7 +26,7 @@ demo: configure ## two NICs in two processes on this machine: what it does and h
 	@scripts/demo.sh
 
 test: tests ## every test: unit, sim, tidy, linux, capture, sanitizers, short fuzzing
-	@$(CTEST)
+	@scripts/test.sh $(BUILD)
 
 sanitize: tests ## only the unit and simulator tests under the sanitizers
 	@$(CTEST) -L sanitize
