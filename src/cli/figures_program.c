@@ -9,10 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    FLOOD = 64, // entries of a queue
-};
-
 struct vb_image *vb_figures_assemble(char *text, char *error)
 {
     struct vb_image *image = NULL;
@@ -59,10 +55,10 @@ char *vb_figures_flood(const char *entry, uint32_t queues)
 
     vb_page_put(&p, "program flood\ncq c entries 16\nregion near own 128 writable\n");
     for (uint32_t q = 0; q < queues; q++)
-        vb_page_put(&p, "queue Q%u loop blocks %d send_cq c\n", q, FLOOD);
+        vb_page_put(&p, "queue Q%u loop blocks %d send_cq c\n", q, VB_FLOOD_EACH);
     for (uint32_t q = 0; q < queues; q++) {
         vb_page_put(&p, "code Q%u\n", q);
-        for (int i = 0; i < FLOOD; i++)
+        for (int i = 0; i < VB_FLOOD_EACH; i++)
             vb_page_put(&p, "    %s\n", entry);
     }
     return vb_page_take(&p);

@@ -15,6 +15,9 @@ enum vb_figures_order {
 enum {
     VB_FIGURES_KEY_BYTES = 3, // of a bucket, then the value's address
     VB_FIGURES_BUCKET = 16,
+    VB_FLOOD_QUEUES = 48,
+    VB_FLOOD_EACH = 64, // entries of a queue
+    VB_FLOOD_ENTRIES = VB_FLOOD_QUEUES * VB_FLOOD_EACH,
 };
 
 // NULL: error says why.
