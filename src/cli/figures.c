@@ -190,12 +190,12 @@ static void print_help(void)
     fputs(
         "Usage: verbena figures redn [options]\n"
         "\n"
-        "Runs experiments of the RedN paper (NSDI 2022) on the cost model and, in the same run, on\n"
-        "the software NIC of this machine, and prints them beside the paper's numbers, as a table\n"
-        "of Markdown. Each row says what the paper's number is to the presets: *input*, a parameter\n"
-        "was worked out from it; *fitted*, a parameter was chosen so that it fits; *predicted*,\n"
-        "neither. Gets and verbs are measured between two processes over udp, chains of local\n"
-        "entries on one core. docs/cost.md says what is modelled.\n"
+        "Runs experiments of the RedN paper (NSDI 2022) on the cost model and, in the same run,\n"
+        "on the software NIC of this machine, and prints them beside the paper's numbers, as a\n"
+        "table of Markdown. Each row says what the paper's number is to the presets: *input*, a\n"
+        "parameter was worked out from it; *fitted*, a parameter was chosen so that it fits;\n"
+        "*predicted*, neither. Gets and verbs are measured between two processes over udp, chains\n"
+        "of local entries on one core. docs/cost.md says what is modelled.\n"
         "\n",
         stdout);
     vb_options_help(&table, stdout);
