@@ -11,3 +11,17 @@ target_link_options(verbena_verbs PRIVATE -Wl,--version-script=${verbs_map} -Wl,
     -Wl,--exclude-libs,ALL)
 set_target_properties(verbena_verbs PROPERTIES OUTPUT_NAME ibverbs SOVERSION 1
     LINK_DEPENDS ${verbs_map} C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${verbs_dir})
+
+# Its neighbours, which programs link that can use a vendor's cards.
+foreach(driver IN ITEMS mlx5 efa)
+    verbena_glob(driver_sources src/${driver}/*.c)
+    set(driver_map ${PROJECT_SOURCE_DIR}/src/${driver}/lib${driver}.map)
+    add_library(verbena_${driver} SHARED ${driver_sources} ${config_header})
+    target_include_directories(verbena_${driver} PRIVATE ${PROJECT_SOURCE_DIR}/include
+        ${PROJECT_SOURCE_DIR}/src ${VERBENA_MLX5DV_DIR})
+    target_link_libraries(verbena_${driver} PRIVATE verbena_verbs)
+    target_link_options(verbena_${driver} PRIVATE -Wl,--version-script=${driver_map})
+    set_target_properties(verbena_${driver} PROPERTIES OUTPUT_NAME ${driver} SOVERSION 1
+        LINK_DEPENDS ${driver_map} C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${verbs_dir}
+        SKIP_BUILD_RPATH ON)
+endforeach()

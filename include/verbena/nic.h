@@ -196,7 +196,7 @@ int vb_cq_arm_next(struct vb_cq *cq, bool solicited_only);
 // not.
 int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us);
 // Not while another thread polls it. -EINVAL: more completions wait than it would hold (if it
-// ignores overruns, the oldest of them go).
+// ignores overruns, the oldest of them go). -EBUSY: it is shared.
 int vb_cq_resize(struct vb_cq *cq, uint32_t entries);
 
 // Receives that several queue pairs share.
@@ -368,6 +368,47 @@ enum vb_ring {
     VB_RING_SEND,
     VB_RING_RECV,
 };
+
+// Queues by hand: what a driver of its own would have of a card. Entries are written into the rings
+// and read from there by the rules of ConnectX (wqe.h); the doorbell record is written last, as a
+// card's is, and says it all. Writing to the register that stands for a card's is allowed and
+// needed for one thing only: at VB_RAW_ARM_OFFSET of a completion queue's, 8 bytes ask for an event
+// (an arm word and the queue's number, big-endian). Nobody is called when the application posts so:
+// the NIC looks at the records whenever it runs, and its helper does not sleep for more than a
+// millisecond while there are such queues. A queue is either driven by hand or by the calls above.
+// All of it lives until the queue is destroyed, which leaves the completions of others as they are.
+enum {
+    VB_RAW_REGISTER_BYTES = 512,
+    VB_RAW_ARM_OFFSET = 32,
+};
+
+struct vb_raw_qp {
+    uint8_t *send, *recv; // rings
+    uint32_t send_blocks; // of 64 bytes
+    uint32_t recv_entries, recv_stride;
+    uint32_t *record; // VB_DBREC_RQ, VB_DBREC_SQ
+    uint8_t *bell;    // the register
+};
+
+struct vb_raw_cq {
+    uint8_t *ring;
+    uint32_t entries; // of 64 bytes
+    uint32_t *record; // VB_DBREC_CQ_CI, VB_DBREC_CQ_ARM
+    uint8_t *bell;
+    uint32_t cqn;
+};
+
+struct vb_raw_srq {
+    uint8_t *ring;
+    uint32_t entries, stride;
+    uint32_t head, tail; // of the list of free entries
+    uint32_t *record;    // one word
+    uint32_t srqn;
+};
+
+int vb_qp_share(struct vb_qp *qp, struct vb_raw_qp *raw); // -ENOMEM
+int vb_cq_share(struct vb_cq *cq, struct vb_raw_cq *raw); // -ENOMEM
+int vb_srq_share(struct vb_srq *srq, struct vb_raw_srq *raw);
 
 // A code region: the ring as memory of the queue pair's domain, with a key of its own, at the
 // address that vb_qp_rings() says. vb_mr_dereg() ends it; after vb_qp_destroy() the key is dead,

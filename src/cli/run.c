@@ -2,6 +2,7 @@
 // `verbena run`: an unmodified verbs program with our libibverbs in front of the system's.
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/sysfs.h"
 #include "port/faults.h"
 #include "verbena/nic.h"
 #include "verbena_config.h"
@@ -24,6 +25,7 @@ enum {
 struct run {
     const char *port, *faults, *address, *log;
     uint32_t pus;
+    bool sysfs;
 };
 
 #define FIELD(name) offsetof(struct run, name)
@@ -39,6 +41,8 @@ static const struct vb_option options[] = {
      "addresses of this machine, the first free one is taken", FIELD(address), 0, 0},
     {"log", NULL, VB_OPTION_TEXT, NULL, "LEVEL", "off, error, info or debug: why verbs failed",
      FIELD(log), 0, 0},
+    {"sysfs", NULL, VB_OPTION_FLAG, NULL, NULL,
+     "show the device in /sys/class/infiniband, in a mount namespace", FIELD(sysfs), 0, 0},
 };
 
 static const struct vb_option_table table = {command, options, sizeof options / sizeof *options};
@@ -151,6 +155,21 @@ static void prepare(const struct run *r, const char *dir)
     setenv("VERBENA_PUS", pus, 1);
 }
 
+// False: it was said why.
+static bool show_in_sysfs(const char *dir)
+{
+    struct vb_sysfs_device device;
+    char library[PATH_MAX + 32], why[VB_SYSFS_ERROR_BYTES];
+
+    snprintf(library, sizeof library, "%s/libibverbs.so.1", dir);
+    if (!vb_sysfs_ask(library, &device))
+        snprintf(why, sizeof why, "the device cannot be opened");
+    else if (vb_sysfs_enter(&device, why))
+        return true;
+    fprintf(stderr, "%s: --sysfs: %s\n", command, why);
+    return false;
+}
+
 static int execute(char **argv)
 {
     execvp(argv[0], argv);
@@ -200,5 +219,7 @@ int vb_cli_run(int argc, char **argv)
         return 1;
     }
     prepare(&r, dir);
+    if (r.sysfs && !show_in_sysfs(dir))
+        return 1;
     return execute(argv + end + 1);
 }

@@ -161,6 +161,7 @@ int vb_cq_destroy(struct vb_cq *cq)
     int err = vb_dev_cq_destroy(nic->dev, cq->cqn);
     if (!err) {
         nic->cq_by_number[cq->cqn - 1] = NULL;
+        vb_host_unshare(&cq->share, cq->lane);
         vb_link_remove(&cq->link);
         forget_events(cq);
         if (cq->channel)
@@ -252,7 +253,7 @@ int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
     vb_host_lock(cq->nic);
-    int err = vb_driver_cq_init(&bigger, entries, cq->driver.ci);
+    int err = cq->share.bell ? -EBUSY : vb_driver_cq_init(&bigger, entries, cq->driver.ci);
     if (!err) {
         vb_host_catch_up(cq, bigger.entries);
         err = vb_driver_cq_move(&cq->driver, &bigger);

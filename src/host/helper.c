@@ -6,7 +6,9 @@
 // helper only looks in now and then. Otherwise it sleeps in the kernel on the ports' descriptors,
 // and whoever posts wakes it; if some lanes are run by the application, on those of the others, and
 // not for long. So a busy poller is not disturbed by a second thread that every
-// packet wakes, and an idle process uses no CPU.
+// packet wakes, and an idle process uses no CPU. Queues that the application drives by hand ring no
+// bell that could wake it: while there are such, it looks again soon, and all the sooner the less
+// time has passed since there was something to do.
 #include "host/host.h"
 
 #include "port/clock.h"
@@ -24,7 +26,8 @@ enum {
     LOOK_MAX_NS = 1000 * 1000,
     FULL_NS = 1000 * 1000,
     SERVE_ROUNDS = 64,
-    GAP_NS = 10 * 1000, // entries of a poller that needs no help are not further apart
+    GAP_NS = 10 * 1000,   // entries of a poller that needs no help are not further apart
+    EAGER_NS = 50 * 1000, // without sleep, after something was done for shared queues
 };
 
 // How the lanes were doing when the helper last looked.
@@ -32,6 +35,7 @@ struct look {
     uint64_t entries[VB_HOST_LANES];
     uint32_t polled; // by the application, as bits
     uint64_t at_ns;
+    uint64_t served_ns; // when there was something to do
 };
 
 static void look_around(struct vb_nic *nic, struct look *look)
@@ -45,7 +49,7 @@ static void look_around(struct vb_nic *nic, struct look *look)
 // short to find out that it no longer does.
 static uint32_t find_polled(struct vb_nic *nic, struct look *look)
 {
-    struct look now = {0};
+    struct look now = {.served_ns = look->served_ns};
 
     look_around(nic, &now);
     uint64_t since_ns = now.at_ns - look->at_ns;
@@ -60,8 +64,8 @@ static uint32_t find_polled(struct vb_nic *nic, struct look *look)
 
 // Runs those of the lanes that are free until there is nothing to do, but not for ever: programs
 // may never end, and others may need it meanwhile. Its own entries do not count as the
-// application's.
-static void serve(struct vb_nic *nic, uint32_t lanes)
+// application's. Returns whether there was something to do.
+static bool serve(struct vb_nic *nic, uint32_t lanes)
 {
     uint32_t steps, rounds = 0;
 
@@ -79,6 +83,7 @@ static void serve(struct vb_nic *nic, uint32_t lanes)
         }
     } while (steps > 0 && ++rounds < SERVE_ROUNDS &&
              !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed));
+    return steps > 0 || rounds > 0;
 }
 
 // What a sleeper waits for on a lane whose lock is held. False: it has something to do already.
@@ -163,6 +168,20 @@ static void rest(uint64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
+// Sleeps until there is something to do on these lanes, or until the deadline.
+static void sleep_on(struct vb_nic *nic, uint32_t lanes, const struct look *look,
+                     uint64_t deadline_ns)
+{
+    if (atomic_load_explicit(&nic->shares, memory_order_relaxed)) {
+        uint64_t now = vb_clock_ns(), quiet_ns = now - look->served_ns;
+        if (quiet_ns < EAGER_NS)
+            return; // and no yielding: a spinning program would have the core for long
+        uint64_t next = now + (quiet_ns / 4 < LOOK_MAX_NS ? quiet_ns / 4 : LOOK_MAX_NS);
+        deadline_ns = next < deadline_ns ? next : deadline_ns;
+    }
+    doze(nic, lanes, deadline_ns);
+}
+
 static void *run(void *arg)
 {
     struct vb_nic *nic = arg;
@@ -178,8 +197,9 @@ static void *run(void *arg)
         } else {
             if (polled == 0)
                 pause_ns = LOOK_MIN_NS;
-            serve(nic, all & ~polled);
-            doze(nic, all & ~polled, polled ? vb_clock_ns() + pause_ns : UINT64_MAX);
+            if (serve(nic, all & ~polled))
+                look.served_ns = look.at_ns;
+            sleep_on(nic, all & ~polled, &look, polled ? vb_clock_ns() + pause_ns : UINT64_MAX);
         }
         if (polled)
             pause_ns = pause_ns * 2 < LOOK_MAX_NS ? pause_ns * 2 : LOOK_MAX_NS;

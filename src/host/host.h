@@ -35,8 +35,17 @@ struct vb_lane {
     struct vb_recent recent;      // the time
     uint32_t idle_runs;           // since it was looked at
     bool calm;                    // no timer was near at that time
-    uint64_t asleep_until_ns;     // its next timer when the helper went to sleep
+    uint32_t shares;              // queues that are looked at in every run (share.c)
+    struct vb_fifo shared_qps, shared_cqs;
+    uint64_t asleep_until_ns; // its next timer when the helper went to sleep
     struct vb_rx_frame frames[VB_PORT_RX_BATCH];
+};
+
+// Of a queue that the application drives by hand.
+struct vb_share {
+    struct vb_link link; // in its lane's list
+    uint8_t *bell;       // stands for a card's register; NULL: the queue is not shared
+    uint32_t seen[2];    // the doorbell record, when it was last looked at
 };
 
 // Runs the lanes that nobody polls (helper.c).
@@ -63,6 +72,7 @@ struct vb_nic {
     bool guard_populates; // the kernel can tell of rights, too
     uint32_t guard_key;   // the region that was complained about last
     atomic_uint waiting;  // control calls that want the lanes; pollers step back
+    atomic_uint shares;   // of all lanes
     struct vb_fifo pds, mrs, mws, cqs, channels, srqs, programs, qps;
     uint32_t xrcds;
     struct vb_qp *qp_by_index[VB_DOORBELL_QPS];
@@ -113,6 +123,7 @@ struct vb_cq {
     uint32_t cqn;
     atomic_bool busy; // being polled
     bool overwrites;  // ignores overruns
+    struct vb_share share;
     struct vb_driver_cq driver;
 };
 
@@ -141,6 +152,7 @@ struct vb_qp {
     enum vb_service service;
     atomic_bool sending, receiving; // being posted to
     struct vb_cq *send_cq, *recv_cq;
+    struct vb_share share;
     struct vb_driver_qp driver;
 };
 
@@ -213,6 +225,10 @@ void vb_host_leave_groups(struct vb_qp *qp);
 void vb_host_catch_up(struct vb_cq *cq, uint32_t keep);
 // ---- chain.c: needs the locks
 void vb_host_end_code(struct vb_qp *qp);
+// ---- share.c: needs the lane's lock
+void vb_host_look_at_shared(struct vb_lane *lane);
+// Needs the locks.
+void vb_host_unshare(struct vb_share *share, struct vb_lane *lane);
 // ---- qp.c: needs the locks. To RESET, without what was posted and not polled.
 void vb_host_forget_life(struct vb_qp *qp);
 // Another state may make work, which a sleeping helper must hear of

@@ -103,6 +103,8 @@ static uint32_t receive(struct vb_lane *lane)
 // run is that finds none, so only some of these look at the time, too.
 uint32_t vb_lane_run(struct vb_lane *lane)
 {
+    if (__builtin_expect(lane->shares, 0))
+        vb_host_look_at_shared(lane);
     bool idle = vb_pu_is_idle(lane->pu);
     uint32_t frames = idle ? receive(lane) : 0;
 
@@ -268,6 +270,8 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
     for (uint32_t i = 0; i < lanes; i++) {
         pthread_mutex_init(&nic->lane[i].lock, NULL);
         nic->lane[i].nic = nic;
+        vb_fifo_init(&nic->lane[i].shared_qps);
+        vb_fifo_init(&nic->lane[i].shared_cqs);
     }
     pthread_mutex_init(&nic->event_lock, NULL);
     init_lists(nic);

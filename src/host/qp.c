@@ -105,13 +105,20 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
     return 0;
 }
 
+// Of a shared queue only the application knows what it has read: nothing is moved there.
+static void forget_in(struct vb_cq *cq, const struct vb_qp *qp)
+{
+    if (cq->share.bell)
+        return;
+    vb_host_catch_up(cq, UINT32_MAX);
+    vb_driver_cq_clean(&cq->driver, qp->driver.qpn, qp->driver.srq);
+}
+
 // Its number may be another's soon.
 static void forget_completions(struct vb_qp *qp)
 {
-    vb_host_catch_up(qp->send_cq, UINT32_MAX);
-    vb_host_catch_up(qp->recv_cq, UINT32_MAX);
-    vb_driver_cq_clean(&qp->send_cq->driver, qp->driver.qpn, qp->driver.srq);
-    vb_driver_cq_clean(&qp->recv_cq->driver, qp->driver.qpn, qp->driver.srq);
+    forget_in(qp->send_cq, qp);
+    forget_in(qp->recv_cq, qp);
 }
 
 static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state state)
@@ -145,6 +152,7 @@ int vb_qp_destroy(struct vb_qp *qp)
         forget_completions(qp);
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     vb_link_remove(&qp->link);
+    vb_host_unshare(&qp->share, qp->send_cq->lane);
     vb_host_unlock(nic);
     vb_driver_qp_fini(&qp->driver);
     free(qp);

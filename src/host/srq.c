@@ -75,7 +75,7 @@ int vb_srq_destroy(struct vb_srq *srq)
     if (!err) {
         nic->srq_by_number[srq->srqn - 1] = NULL;
         vb_link_remove(&srq->link);
-        if (srq->cq && !nic->orphan)
+        if (srq->cq && !nic->orphan && !srq->cq->share.bell)
             vb_driver_cq_clean_srq(&srq->cq->driver, srq->srqn);
     }
     vb_host_unlock(nic);

@@ -205,7 +205,9 @@ VB_VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
     int err = vb_cq_resize(cq->nic, entries_for((uint32_t)cqe));
     vb_verbs_unlock(&cq->lock);
     if (err)
-        return vb_verbs_fail(-err, "ibv_resize_cq", "more completions wait than it would hold");
+        return vb_verbs_fail(-err, "ibv_resize_cq",
+                             err == -EBUSY ? "the program reads its ring by itself"
+                                           : "more completions wait than it would hold");
     ibv->cqe = (int)entries_for((uint32_t)cqe) - 1;
     return 0;
 }

@@ -23,6 +23,8 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
+#include "verbs/ours.h"
+
 enum {
     VB_VERBS_PORT = 1,       // ports are counted from 1
     VB_VERBS_MAX_WR = 16384, // of a queue

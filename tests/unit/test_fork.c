@@ -88,6 +88,8 @@ static void refuse_using(const struct duo *d, const struct objects *o)
     uint8_t gid[16] = {0xff};
     struct vb_qp_peer peer = {0};
     struct vb_qp_rings rings;
+    struct vb_raw_qp raw_qp;
+    struct vb_raw_cq raw_cq;
     struct vb_mr *mr;
     bool stopped;
     REFUSED(vb_post_send(o->qp[0], &send, 1));
@@ -105,6 +107,8 @@ static void refuse_using(const struct duo *d, const struct objects *o)
     REFUSED(vb_qp_connect(o->qp[0], &peer));
     REFUSED(vb_qp_connect_self(o->qp[0], 0));
     REFUSED(vb_qp_rings(o->qp[0], &rings));
+    REFUSED(vb_qp_share(o->qp[0], &raw_qp));
+    REFUSED(vb_cq_share(e->cq, &raw_cq));
     REFUSED(vb_qp_open(o->qp[0], false, 1));
     REFUSED(vb_qp_code(o->qp[0], VB_RING_SEND, 0, &mr));
     REFUSED(vb_program_query(o->program, &value, &stopped));

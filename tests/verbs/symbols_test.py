@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The table of symbols in docs/verbs.md against the library that was built, and that against the
-system's: what a program may import must be there. --write writes the table anew.
+system's: what a program may import must be there. So must what it may import from the vendors'
+libraries that stand beside it. --write writes the table anew.
 Host packages: binutils."""
 
 import argparse
@@ -18,9 +19,16 @@ import outcome  # noqa: E402
 DOCUMENT = ROOT / "docs/verbs.md"
 BEGIN, END = "<!-- symbols -->", "<!-- end of symbols -->"
 # Which state a symbol has follows from the file that defines it.
-STATES = {"refuse.c": "EOPNOTSUPP", "private.c": "for drivers only", "old.c": "no device"}
+STATES = {"refuse.c": "EOPNOTSUPP", "private.c": "for drivers only", "old.c": "no device",
+          "raw.c": "for drivers only"}
 # Refused in files of their own.
 REFUSED = {"ibv_reg_dmabuf_mr", "ibv_resolve_eth_l2_from_gid"}
+
+# Verbs that are given no object, and so need not ask whose it is (src/verbs/real.c).
+NOBODYS = {"ibv_dofork_range", "ibv_dontfork_range", "ibv_event_type_str", "ibv_fork_init",
+           "ibv_get_sysfs_path", "ibv_is_fork_initialized", "ibv_node_type_str",
+           "ibv_port_state_str", "ibv_rate_to_mbps", "ibv_rate_to_mult", "ibv_read_sysfs_file",
+           "ibv_wc_status_str", "mbps_to_ibv_rate", "mult_to_ibv_rate"}
 
 
 def exported(library):
@@ -64,6 +72,57 @@ def inline_verbs():
     return set(re.findall(r'(?:no|nothing)\("(ibv_\w+)"\)', text))
 
 
+def check_dispatch(text):
+    """Every verb that works looks whose object it has been given: ours or a real device's."""
+    header, source = (set(re.findall(pattern, (ROOT / "src/verbs" / name).read_text("utf-8")))
+                      for name, pattern in (("ours.h", r"VB_OURS\((\w+)\)"),
+                                            ("real.c", r"\b(_?ibv_\w+)[,(]")))
+    works = set(re.findall(r"^\| `(\w+)` \|[^|]*\| works \|", text, re.M))
+    absent = sorted(works - NOBODYS - (header & source))
+    if absent:
+        raise outcome.Failure(f"src/verbs/real.c and ours.h do not know these verbs: {absent}")
+
+
+def systems(name):
+    """The system's own library, or None."""
+    path = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True,
+                          check=False).stdout.strip()
+    return path if pathlib.Path(path).is_absolute() else None
+
+
+def nodes(library):
+    """Version nodes that a library defines."""
+    text = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
+                          check=True).stdout
+    return {line.split()[-1].split("@")[0] for line in text.splitlines() if line.split()[1] == "A"}
+
+
+def check_driver(options, name, offered, document):
+    """A vendor's library: name, symbols and versions are the system's; what it offers is said."""
+    library = options.build / f"lib/verbena/{name}.so.1"
+    head = subprocess.run(["readelf", "-d", library], capture_output=True, text=True,
+                          check=True).stdout
+    if f"soname: [{name}.so.1]" not in head or "PATH)" in head:
+        raise outcome.Failure(f"{name} has another SONAME, or a path of its own")
+    ours = exported(library)
+    unsaid = sorted(n for n in offered if f"`{n}`" not in document)
+    if unsaid:
+        raise outcome.Failure(f"docs/verbs.md does not say that {name} offers {unsaid}")
+    system = systems(f"{name}.so.1")
+    if system:
+        different = sorted((exported(system) ^ ours) | (nodes(system) ^ nodes(library)))
+        if different:
+            raise outcome.Failure(f"{name} and the system's differ: {different}")
+    return len(ours)
+
+
+def check_drivers(options, document):
+    text = (ROOT / "src/mlx5/direct.c").read_text(encoding="utf-8")
+    offered = set(re.findall(r"VB_RAW_EXPORT[^;{(]*?\b(mlx5dv_\w+)\(", text)) | {"mlx5dv_init_obj"}
+    for name, offers in (("libmlx5", offered), ("libefa", set())):
+        print(f"{check_driver(options, name, offers, document)} symbols of {name}")
+
+
 def check(options):
     if not shutil.which("nm"):
         raise outcome.Skip("missing: nm")
@@ -82,9 +141,10 @@ def check(options):
     unsaid = [v for v in inline_verbs() if f"`{v}`" not in document]
     if unsaid:
         raise outcome.Failure(f"docs/verbs.md does not say that these are refused: {unsaid}")
-    system = subprocess.run(["gcc", "-print-file-name=libibverbs.so.1"], capture_output=True,
-                            text=True, check=False).stdout.strip()
-    if pathlib.Path(system).is_absolute():
+    check_dispatch(wanted)
+    check_drivers(options, document)
+    system = systems("libibverbs.so.1")
+    if system:
         absent = sorted(exported(system) - symbols)
         if absent:
             raise outcome.Failure(f"the system's libibverbs has more: {absent}")

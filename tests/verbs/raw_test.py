@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that use a vendor's library beside libibverbs, under `verbena run`: one that drives
+queues by hand (raw.c, linked with -lmlx5), and libefa. Host packages: libibverbs-dev, gcc."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
+import command  # noqa: E402
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "raw.c")
+
+
+def raw():
+    return os.path.join(os.path.dirname(command.VERBENA), "tests", "verbs_raw")
+
+
+class ByHand(unittest.TestCase):
+    def succeeds(self, *words, program=None, **variables):
+        done = command.run("run", *words, "--", program or raw(), **variables)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(done.stdout, "right: ok\nwrong: ok\nall ok\n", done)
+        return done
+
+    def test_every_port(self):
+        for port in ("udp", "shm", "auto"):
+            with self.subTest(port=port):
+                self.succeeds("--port", port)
+
+    def test_several_units(self):
+        self.succeeds("--pus", "2")
+
+    def test_under_faults(self):
+        self.succeeds("--faults", "drop=0.2%,reorder=1%,dup=1%")
+
+    def test_says_what_it_refuses(self):
+        done = self.succeeds("--log", "error")
+        self.assertIn("mlx5dv_devx_alloc_uar: only cards have it", done.stderr)
+        self.assertIn("mlx5dv_init_obj: there are QP, CQ and SRQ", done.stderr)
+        self.assertEqual(self.succeeds().stderr, "")
+
+    def test_plainly_compiled(self):
+        with tempfile.TemporaryDirectory() as place:
+            program = os.path.join(place, "raw")
+            subprocess.run(["gcc", SOURCE, "-o", program, "-libverbs", "-lmlx5"], check=True)
+            self.succeeds(program=program)
+
+    def test_without_us_there_is_no_device(self):
+        """The twin of all above: what they show is not the machine's own doing."""
+        done = command.run("run", "--", raw(), VERBENA="off")
+        if not os.path.isdir("/sys/class/infiniband"):
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn("list && list[0]", done.stderr)
+
+
+class Idle(unittest.TestCase):
+    PROGRAM = """
+import ctypes, resource, sys, time
+verbs, mlx5 = ctypes.CDLL("libibverbs.so.1"), ctypes.CDLL("libmlx5.so.1")
+for name in ("ibv_get_device_list", "ibv_open_device", "ibv_create_cq"):
+    getattr(verbs, name).restype = ctypes.c_void_p
+devices = ctypes.cast(verbs.ibv_get_device_list(None), ctypes.POINTER(ctypes.c_void_p))
+context = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(devices[0])))
+cq = ctypes.c_void_p(verbs.ibv_create_cq(context, 10, None, None, 0))
+out = (ctypes.c_uint64 * 16)()
+obj = (ctypes.c_void_p * 16)(None, None, cq, ctypes.addressof(out))
+assert mlx5.mlx5dv_init_obj(obj, ctypes.c_uint64(2)) == 0 and out[0]
+time.sleep(0.2)
+before = time.process_time()
+time.sleep(1)
+print(time.process_time() - before)
+"""
+
+    def test_cost_of_looking(self):
+        """A queue by hand is looked at a thousand times a second, not all the time."""
+        done = command.run("run", "--", sys.executable, "-c", self.PROGRAM)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertLess(float(done.stdout), 0.3, done)
+
+
+class Efa(unittest.TestCase):
+    PROGRAM = """
+import ctypes
+efa = ctypes.CDLL("libefa.so.1", use_errno=True)
+print(efa.efadv_query_device(None, None, 0))
+efa.efadv_create_driver_qp.restype = ctypes.c_void_p
+print(efa.efadv_create_driver_qp(None, None, 0), ctypes.get_errno())
+"""
+
+    def test_refuses(self):
+        done = command.run("run", "--log", "error", "--", sys.executable, "-c", self.PROGRAM)
+        self.assertEqual(done.stdout, "95\nNone 95\n", done)
+        self.assertIn("efadv_query_device: it is no EFA device", done.stderr)
+
+
+if __name__ == "__main__":
+    if not shutil.which("gcc"):
+        sys.exit(77)
+    command.main()
