@@ -62,6 +62,8 @@ struct vb_nic_opts {
     const char *congestion;
     uint32_t drain_ms;      // how long closing and exit wait for peers (see vb_nic_close); 0: 1,000
     bool no_helper;         // only threads that poll run the NIC: no other thread is started
+    bool no_inspect;        // other processes of this user cannot ask the NIC about itself, as
+                            // `verbena stat` does. Also by $VERBENA_INSPECT=0
     bool guarded;           // memory freed while registered becomes a peer's remote operation error
                             // instead of a crash; slow. Also by $VERBENA_GUARD=1
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too

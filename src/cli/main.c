@@ -16,10 +16,14 @@ struct command {
 static const struct command commands[] = {
     {"chain", vb_cli_chain, "programs of work-queue entries: text to file and back"},
     {"demo", vb_cli_demo, "two NICs on this machine move data both ways; see what it does"},
+    {"doctor", vb_cli_doctor, "does it work here? limits, ports, addresses, libraries"},
     {"figures", vb_cli_figures, "experiments of papers, beside the papers' numbers"},
+    {"link", vb_cli_link, "the NICs that are open in your processes"},
     {"perf", vb_cli_perf, "latency, rate and bandwidth, beside a raw UDP socket"},
+    {"res", vb_cli_res, "their queue pairs, completion queues, memory regions"},
     {"run", vb_cli_run, "an unmodified verbs program, on a software NIC"},
     {"sim", vb_cli_sim, "the same NICs in virtual time, under faults drawn from a seed"},
+    {"stat", vb_cli_stat, "their counters, or those of each queue pair"},
 };
 
 enum {
@@ -44,6 +48,7 @@ static void print_help(FILE *out)
           "  verbena perf read --size 64           how long does an RDMA READ take?\n"
           "  verbena perf write --size 64,4K,64K   how many WRITEs, how many bytes a second?\n"
           "  verbena run -- ibv_devinfo            which RDMA device does a program see?\n"
+          "  verbena doctor                        why does it not work here?\n"
           "  verbena sim --seeds 20                what happens when packets are lost?\n"
           "  verbena chain --help                  how does a NIC get a program?\n"
           "\n"
@@ -72,6 +77,8 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     }
     return vb_usage_error(
-        "verbena", "there is no command '%s'; there are chain, demo, figures, perf, run and sim",
+        "verbena",
+        "there is no command '%s'; there are chain, demo, doctor, figures, link, perf, res, run, "
+        "sim and stat",
         argv[1]);
 }

@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 enum {
-    VB_OPTIONS_MAX = 32, // of one table
-    VB_OPERANDS_MAX = 4, // words that are not options
+    VB_OPTIONS_MAX = 32,  // of one table
+    VB_OPERANDS_MAX = 20, // words that are not options
     VB_SIZES_MAX = 16,
     VB_EXIT_USAGE = 2,
 };

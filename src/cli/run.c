@@ -98,7 +98,7 @@ static int check(const struct run *r)
 }
 
 // The directory of our libibverbs: beside this command in a build tree, or where it was installed.
-static bool find_library(char dir[PATH_MAX])
+bool vb_cli_find_library(char dir[PATH_MAX])
 {
     static const char *const places[] = {"lib/verbena", "../" VERBENA_LIBDIR "/verbena"};
     char self[PATH_MAX], file[PATH_MAX + 32], place[PATH_MAX + 64];
@@ -213,7 +213,7 @@ int vb_cli_run(int argc, char **argv)
         return error;
     if (off && strcmp(off, "off") == 0)
         return execute(argv + end + 1);
-    if (!find_library(dir)) {
+    if (!vb_cli_find_library(dir)) {
         fprintf(stderr, "%s: libibverbs.so.1 of Verbena is missing: build or install it\n",
                 command);
         return 1;

@@ -11,6 +11,7 @@
 // time has passed since there was something to do.
 #include "host/host.h"
 
+#include "host/inspect.h"
 #include "port/clock.h"
 #include "port/faulty.h"
 
@@ -129,7 +130,7 @@ void vb_helper_recheck(struct vb_lane *lane)
         vb_helper_wake(lane->nic);
 }
 
-static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint64_t deadline_ns)
+static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint32_t count, uint64_t deadline_ns)
 {
     struct timespec left = {0}, *timeout = NULL;
     uint64_t now = vb_clock_ns(), drained;
@@ -139,15 +140,16 @@ static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint64_t deadline_n
         left = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
         timeout = &left;
     }
-    ppoll(fds, nic->lanes + 1, timeout, NULL);
+    ppoll(fds, count, timeout, NULL);
     (void)!read(nic->helper.wake_fd, &drained, sizeof drained);
 }
 
 // Sleeps until a frame, a doorbell or a timer of these lanes or the deadline, unless there is
-// something to do already.
+// something to do already; and answers who asks meanwhile.
 static void doze(struct vb_nic *nic, uint32_t lanes, uint64_t deadline_ns)
 {
-    struct pollfd fds[VB_HOST_LANES + 1];
+    struct pollfd fds[VB_HOST_LANES + 1 + VB_INSPECT_FDS];
+    struct pollfd *askers = fds + nic->lanes + 1;
     bool idle = true;
 
     // Asleep before the last look at the doorbells: who rings then, wakes.
@@ -158,14 +160,25 @@ static void doze(struct vb_nic *nic, uint32_t lanes, uint64_t deadline_ns)
             idle = prepare(&nic->lane[i], &fds[i], &deadline_ns) && idle;
     }
     fds[nic->lanes] = (struct pollfd){.fd = nic->helper.wake_fd, .events = POLLIN};
-    if (idle && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed))
-        wait_for(nic, fds, deadline_ns);
+    uint32_t asking = vb_inspect_watch(nic, askers, &deadline_ns);
+    bool waits = idle && !atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed);
+    if (waits)
+        wait_for(nic, fds, nic->lanes + 1 + asking, deadline_ns);
     atomic_store_explicit(&nic->helper.asleep, 0, memory_order_relaxed);
+    if (waits)
+        vb_inspect_serve(nic, askers, asking);
+    else
+        vb_inspect_glance(nic, askers, asking);
 }
 
-static void rest(uint64_t ns)
+static void rest(struct vb_nic *nic, uint64_t ns)
 {
-    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+    struct pollfd askers[VB_INSPECT_FDS];
+    uint64_t deadline_ns = UINT64_MAX; // a rest is shorter than anybody's
+    uint32_t asking = vb_inspect_watch(nic, askers, &deadline_ns);
+
+    ppoll(askers, asking, &(struct timespec){.tv_nsec = (long)ns}, NULL);
+    vb_inspect_serve(nic, askers, asking);
 }
 
 // Sleeps until there is something to do on these lanes, or until the deadline.
@@ -193,7 +206,7 @@ static void *run(void *arg)
     while (!atomic_load_explicit(&nic->helper.stopping, memory_order_relaxed)) {
         uint32_t polled = find_polled(nic, &look);
         if (polled == all) {
-            rest(pause_ns);
+            rest(nic, pause_ns);
         } else {
             if (polled == 0)
                 pause_ns = LOOK_MIN_NS;
@@ -225,14 +238,15 @@ int vb_helper_start(struct vb_nic *nic)
         return -errno;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    h->running = true; // before it can look
     int err = pthread_create(&h->thread, NULL, run, nic);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err) {
+        h->running = false;
         close(h->wake_fd);
         return -err;
     }
     pthread_setname_np(h->thread, "verbena");
-    h->running = true;
     return 0;
 }
 

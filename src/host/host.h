@@ -84,6 +84,8 @@ struct vb_nic {
     uint32_t event_head, event_count;
     int event_fd;
     struct vb_helper helper;
+    struct vb_inspect *inspect;   // NULL: nobody may ask (inspect.h)
+    pthread_mutex_t inspect_lock; // held while the helper deals with who asks; before the lanes'
 };
 
 struct vb_pd {

@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "host/congestion.h"
+#include "host/inspect.h"
 #include "host/open.h"
 #include "port/clock.h"
 #include "port/trace.h"
@@ -274,12 +275,14 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
         vb_fifo_init(&nic->lane[i].shared_cqs);
     }
     pthread_mutex_init(&nic->event_lock, NULL);
+    pthread_mutex_init(&nic->inspect_lock, NULL);
     init_lists(nic);
     return nic;
 }
 
 static void free_nic(struct vb_nic *nic)
 {
+    vb_inspect_close(nic);
     if (nic->dev && !nic->orphan)
         vb_nic_trace(nic, 0);
     if (nic->dev)
@@ -290,6 +293,7 @@ static void free_nic(struct vb_nic *nic)
         pthread_mutex_destroy(&nic->lane[i].lock);
     }
     pthread_mutex_destroy(&nic->event_lock);
+    pthread_mutex_destroy(&nic->inspect_lock);
     close(nic->event_fd);
     free(nic->srq_by_number);
     free(nic->cq_by_number);
@@ -324,6 +328,8 @@ static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
         say(opts, "out of memory");
         err = open_device(nic, opts);
     }
+    if (!err && !opts->no_helper)
+        err = vb_inspect_open(nic, opts);
     if (!err && !opts->no_helper) {
         err = vb_helper_start(nic);
         if (err)
@@ -378,6 +384,7 @@ void vb_host_orphan(struct vb_nic *nic)
         close(nic->helper.wake_fd);
     atomic_store_explicit(&nic->helper.asleep, 0, memory_order_relaxed); // its descriptor is gone
     nic->helper.running = false;
+    vb_inspect_abandon(nic);
 }
 
 // Brings the NIC to rest. False: it is a child's copy that was caught in the middle of something.
@@ -390,6 +397,7 @@ static bool quiesce(struct vb_nic *nic)
     vb_host_drain(nic, vb_clock_ns() + nic->drain_ns);
     vb_process_leave(nic);
     vb_helper_stop(nic);
+    vb_inspect_close(nic);
     nic->drain_ns = 0; // each queue pair has had its time
     return true;
 }

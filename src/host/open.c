@@ -105,6 +105,11 @@ static const char *or_environment(const char *given, const char *name, const cha
     return value && *value ? value : fallback;
 }
 
+const char *vb_host_port_text(const struct vb_nic_opts *o)
+{
+    return or_environment(o->port, "VERBENA_PORT", "udp");
+}
+
 const char *vb_host_fault_text(const struct vb_nic_opts *o)
 {
     return or_environment(o->faults, "VERBENA_FAULTS", "off");
@@ -120,7 +125,7 @@ int vb_host_open_ports(const struct vb_nic_opts *o, struct vb_port **ports, uint
 {
     static const struct opener openers[] = {
         {"udp", open_udp}, {"shm", open_shm}, {"auto", open_auto}};
-    const char *name = or_environment(o->port, "VERBENA_PORT", "udp");
+    const char *name = vb_host_port_text(o);
     const char *address = o->address ? o->address : "127.0.0.1";
 
     for (size_t i = 0; i < sizeof openers / sizeof openers[0]; i++)

@@ -11,6 +11,9 @@
 // 0 or a negative errno, with words; nothing is open then.
 int vb_host_open_ports(const struct vb_nic_opts *opts, struct vb_port **ports, uint32_t count);
 
+// The name of the port that the options and the environment ask for.
+const char *vb_host_port_text(const struct vb_nic_opts *opts);
+
 // The rules a NIC starts with: the option's, the environment's, or none.
 const char *vb_host_fault_text(const struct vb_nic_opts *opts);
 

@@ -2,6 +2,7 @@
 // The process that NICs live in. fork() and exit() name no NIC, so this is the one place that
 // remembers all that are open.
 #include "host/host.h"
+#include "host/inspect.h"
 
 #include "port/clock.h"
 
@@ -37,6 +38,20 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t give_up_ns)
     return true;
 }
 
+// The helper takes the lanes while it answers who inspects the NIC, so that lock comes first.
+static bool hold(struct vb_nic *nic, uint64_t give_up_ns)
+{
+    if (!lock_until(&nic->inspect_lock, give_up_ns))
+        return false;
+    if (vb_host_lock_until(nic, give_up_ns)) {
+        if (lock_until(&nic->event_lock, give_up_ns))
+            return true;
+        vb_host_unlock(nic);
+    }
+    pthread_mutex_unlock(&nic->inspect_lock);
+    return false;
+}
+
 // Only the thread that forks lives on in the child. All locks are taken before, so that no other
 // thread is in the middle of something; a NIC whose locks cannot be had (by a signal handler that
 // forks, say) is marked, and its memory is left alone in the child.
@@ -50,11 +65,7 @@ static void before_fork(void)
     process.cancel_before = before;
     FOR_EACH_NIC(nic)
     {
-        nic->torn = !vb_host_lock_until(nic, give_up_ns);
-        if (!nic->torn && !lock_until(&nic->event_lock, give_up_ns)) {
-            nic->torn = true;
-            vb_host_unlock(nic);
-        }
+        nic->torn = !hold(nic, give_up_ns);
     }
 }
 
@@ -64,6 +75,7 @@ static void let_go(struct vb_nic *nic)
         return;
     pthread_mutex_unlock(&nic->event_lock);
     vb_host_unlock(nic);
+    pthread_mutex_unlock(&nic->inspect_lock);
 }
 
 static void end_fork(void)
@@ -110,6 +122,7 @@ static void at_exit(void)
     FOR_EACH_NIC(nic)
     {
         vb_host_drain(nic, now_ns + nic->drain_ns);
+        vb_inspect_hide(nic);
     }
     pthread_mutex_unlock(&process.lock);
 }

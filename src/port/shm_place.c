@@ -323,3 +323,8 @@ void vb_shm_place_close(struct shm_place *place)
     close(place->listener);
     place->listener = -1;
 }
+
+int vb_shm_check_dir(const char *dir, char *error_text)
+{
+    return check_dir(dir, error_text);
+}

@@ -42,6 +42,10 @@ int vb_shm_place_call_unit(const struct shm_place *place, const struct vb_ip *re
 // How many units the NIC at an address says that it has: a power of two up to SHM_UNITS.
 uint32_t vb_shm_place_units(const struct shm_place *place, const struct vb_ip *remote);
 
+// Makes a directory, if it is not there, and refuses one that others could write to. 0 or a
+// negative errno, with words.
+int vb_shm_check_dir(const char *dir, char *error_text);
+
 // Says what went wrong in one line of VB_ERROR_TEXT bytes, if there is room. Returns -error.
 __attribute__((format(printf, 3, 4))) int vb_shm_fail(char *error_text, int error,
                                                       const char *format, ...);

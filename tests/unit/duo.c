@@ -41,9 +41,9 @@ int duo_tear_down(void **state)
     const char *dir = getenv("VERBENA_RUNTIME_DIR");
     struct dirent *entry;
     DIR *list = opendir(dir);
-    // Locks stay by design, and sockets of the killed.
+    // Locks and the registry stay by design, and sockets of the killed.
     while (list && (entry = readdir(list)))
-        if (strncmp(entry->d_name, "shm-", 4) == 0)
+        if (entry->d_name[0] != '.')
             unlinkat(dirfd(list), entry->d_name, 0);
     if (list)
         closedir(list);
