@@ -145,12 +145,22 @@ struct vb_mr_opts {
     uint32_t rights;
     bool other_start; // peers and work requests name the first byte `start` instead of addr
     uint64_t start;
+    bool guarded; // not all of it need be mapped: what is not there is a peer's remote operation
+                  // error and our own protection error. The system is asked for each access
 };
 
 int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr **mr);
 // Gives the region other memory, rights or another domain; its key stays. -EBUSY: windows are bound
 // to it.
 int vb_mr_change(struct vb_mr *mr, struct vb_pd *pd, const struct vb_mr_opts *opts);
+// A region without memory, for requests and receives of this side alone: at any address it reads as
+// zeros, and what is written to it is lost.
+int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr);
+// Where a request or receive finds the bytes that it names by key and address. -ENOENT: no such
+// key; -EPERM: of another domain; -EACCES: without the rights; -ERANGE: outside of the region;
+// -EFAULT: it is guarded, and they are not there; -EINVAL: a window that is not bound.
+int vb_mr_find(struct vb_pd *pd, uint32_t key, uint64_t addr, uint64_t len, uint32_t rights,
+               void **at);
 int vb_mr_dereg(struct vb_mr *mr);          // -EBUSY: windows are bound to it
 uint32_t vb_mr_key(const struct vb_mr *mr); // the local and the remote key are the same
 
@@ -264,6 +274,9 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
 // cares for it waits for its completions, or calls vb_grace()).
 // The keys of its code regions end with it.
 int vb_qp_destroy(struct vb_qp *qp);
+// The part of vb_qp_destroy() that may take its time (drain_ms), to be called right before it: it
+// then does not wait. Other threads may poll its completion queues meanwhile.
+int vb_qp_settle(struct vb_qp *qp);
 uint32_t vb_qp_num(const struct vb_qp *qp);
 
 struct vb_qp_peer {
@@ -289,6 +302,10 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer);
 int vb_qp_connect_self(struct vb_qp *qp, uint32_t rights);
 // To ERR: what is outstanding completes with VB_WC_FLUSHED. -EINVAL: it was never connected.
 int vb_qp_fail(struct vb_qp *qp);
+// It sends no more than so many kilobits per second (of packets, headers included; READ requests,
+// atomics and acknowledgements do not count), and so many bytes at once (0: 16 KiB), until it is
+// RESET; 0 lifts the limit.
+int vb_qp_limit(struct vb_qp *qp, uint32_t kbps, uint32_t burst_bytes);
 // Begun requests are finished, others wait (state SQD); VB_NIC_EVENT_QP_DRAINED says when.
 int vb_qp_drain(struct vb_qp *qp);
 // Goes on after vb_qp_drain(), or after a request of an unreliable service failed (state SQE).
@@ -339,6 +356,16 @@ enum {
 };
 int vb_qp_attach(struct vb_qp *qp, const uint8_t gid[16]);
 int vb_qp_detach(struct vb_qp *qp, const uint8_t gid[16]); // -ENOENT: it is no member
+
+// Datagrams to a queue pair take the receives of others, up to 128 (a power of two), each those of
+// the one that a hash of Toeplitz says: of the sender's address, of ours, or of both. All of them
+// must be of the same unit (that of their send queue's). Members that fail or go get nothing more.
+enum vb_spread_fields {
+    VB_SPREAD_SOURCE = 1,
+    VB_SPREAD_DESTINATION = 2,
+};
+int vb_qp_spread(struct vb_qp *qp, struct vb_qp *const *members, uint32_t count, uint32_t fields,
+                 const uint8_t key[40]);
 
 // Reads a counter of the queue pair by name, as of vb_nic_counter(): counted since it was created,
 // through all its connections. -ENOENT: no such counter.

@@ -163,6 +163,7 @@ int vb_cq_destroy(struct vb_cq *cq)
         nic->cq_by_number[cq->cqn - 1] = NULL;
         vb_host_unshare(&cq->share, cq->lane);
         vb_link_remove(&cq->link);
+        vb_host_forget_events(nic, VB_HOST_CQ, cq->cqn);
         forget_events(cq);
         if (cq->channel)
             cq->channel->users--;

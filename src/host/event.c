@@ -75,6 +75,34 @@ void vb_host_collect(struct vb_lane *lane)
     pthread_mutex_unlock(&lane->nic->event_lock);
 }
 
+static enum vb_host_named named_by(enum vb_nic_event_kind kind)
+{
+    return kind == VB_NIC_EVENT_CQ_OVERRUN  ? VB_HOST_CQ
+           : kind == VB_NIC_EVENT_SRQ_LIMIT ? VB_HOST_SRQ
+                                            : VB_HOST_QP;
+}
+
+void vb_host_forget_events(struct vb_nic *nic, enum vb_host_named what, uint32_t number)
+{
+    uint32_t kept = 0;
+    uint64_t all;
+
+    if (nic->orphan)
+        return; // whose descriptors are the parent's
+    for (uint32_t i = 0; i < nic->lanes; i++)
+        vb_host_collect(&nic->lane[i]);
+    pthread_mutex_lock(&nic->event_lock);
+    for (uint32_t i = 0; i < nic->event_count; i++) {
+        struct vb_nic_event e = nic->event[(nic->event_head + i) % VB_HOST_EVENTS];
+        if (named_by(e.kind) != what || e.number != number)
+            nic->event[(nic->event_head + kept++) % VB_HOST_EVENTS] = e;
+    }
+    if (kept == 0 && nic->event_count > 0)
+        (void)!read(nic->event_fd, &all, sizeof all);
+    nic->event_count = kept;
+    pthread_mutex_unlock(&nic->event_lock);
+}
+
 int vb_nic_event_fd(const struct vb_nic *nic)
 {
     return vb_host_is_foreign(nic) ? -EPERM : nic->event_fd;

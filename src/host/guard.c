@@ -28,16 +28,25 @@ static bool can_read(uintptr_t from, uintptr_t to, uintptr_t page)
     return true;
 }
 
-static bool is_there(void *ctx, uint32_t key, const void *at, uint64_t len, bool write)
+// Of a region that asked for it: its owner knows that not all of it need be there.
+static bool is_there_now(void *ctx, uint32_t key, const void *at, uint64_t len, bool write)
 {
-    struct vb_nic *nic = ctx;
+    const struct vb_nic *nic = ctx;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)at & ~(page - 1),
               to = ((uintptr_t)at + len + page - 1) & ~(page - 1);
 
+    (void)key;
     if (madvise((void *)from, to - from, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
         return true;
-    if (!nic->guard_populates && can_read(from, to, page))
+    return !nic->guard_populates && can_read(from, to, page);
+}
+
+static bool is_there(void *ctx, uint32_t key, const void *at, uint64_t len, bool write)
+{
+    struct vb_nic *nic = ctx;
+
+    if (is_there_now(ctx, key, at, len, write))
         return true;
     if (nic->guard_key != key) // once for each
         fprintf(stderr,
@@ -48,12 +57,12 @@ static bool is_there(void *ctx, uint32_t key, const void *at, uint64_t len, bool
     return false;
 }
 
-const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic)
+const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic, bool all)
 {
     char here;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
-    nic->guard = (struct vb_mem_guard){nic, is_there};
+    nic->guard = (struct vb_mem_guard){nic, all ? is_there : is_there_now};
     nic->guard_populates =
         madvise((void *)((uintptr_t)&here & ~(page - 1)), page, MADV_POPULATE_READ) == 0;
     return &nic->guard;

@@ -153,6 +153,7 @@ struct vb_qp {
     struct vb_fifo code; // its rings as memory
     enum vb_service service;
     atomic_bool sending, receiving; // being posted to
+    bool settled;                   // its last answers have left
     struct vb_cq *send_cq, *recv_cq;
     struct vb_share share;
     struct vb_driver_qp driver;
@@ -219,6 +220,13 @@ uint64_t vb_host_posted(struct vb_nic *nic, const struct vb_driver_qp *qp);
 // ---- event.c: hands the device's events to channels and to the application. Needs the lane's
 // lock.
 void vb_host_collect(struct vb_lane *lane);
+// Needs the locks. Events of an object that goes are forgotten: its number may be another's soon.
+enum vb_host_named {
+    VB_HOST_QP,
+    VB_HOST_CQ,
+    VB_HOST_SRQ,
+};
+void vb_host_forget_events(struct vb_nic *nic, enum vb_host_named what, uint32_t number);
 
 // ---- group.c: needs the locks
 void vb_host_leave_groups(struct vb_qp *qp);
@@ -237,7 +245,8 @@ void vb_host_forget_life(struct vb_qp *qp);
 void vb_host_run_soon(struct vb_qp *qp);
 
 // ---- guard.c
-const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic);
+// Of all regions, which is told on standard error, or of those that ask for it.
+const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic, bool all);
 
 // ---- faults.c: the device asks the rules
 void vb_host_hook_faults(struct vb_nic *nic);

@@ -235,7 +235,8 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
                               .pus = nic->lanes,
                               .lend_bytes = LEND_BYTES,
                               .hold_completions = true,
-                              .guard = guarded ? vb_host_guard(nic) : NULL,
+                              .guard = guarded ? vb_host_guard(nic, true) : NULL,
+                              .region_guard = guarded ? NULL : vb_host_guard(nic, false),
                               .check_zero_length = opts->check_zero_length,
                               .no_credits = opts->no_credits,
                               .dcqcn = controlled ? &dcqcn : NULL};

@@ -2,6 +2,9 @@
 // Queue pairs: create, connect, post.
 #include "host/host.h"
 
+#include "nic/spread.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,14 +145,19 @@ int vb_qp_destroy(struct vb_qp *qp)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     int before = vb_cancel_hold();
-    vb_host_lock_answered(nic, qp);
+    if (qp->settled)
+        vb_host_lock(nic);
+    else
+        vb_host_lock_answered(nic, qp);
     if (!nic->orphan)
         give_back_receive(qp);
     vb_host_leave_groups(qp);
     vb_host_end_code(qp);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
-    if (!nic->orphan) // whose locks may be held by threads that are not here
+    if (!nic->orphan) { // whose locks may be held by threads that are not here
         forget_completions(qp);
+        vb_host_forget_events(nic, VB_HOST_QP, qp->driver.qpn);
+    }
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     vb_link_remove(&qp->link);
     vb_host_unshare(&qp->share, qp->send_cq->lane);
@@ -160,9 +168,46 @@ int vb_qp_destroy(struct vb_qp *qp)
     return err;
 }
 
+int vb_qp_settle(struct vb_qp *qp)
+{
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    int before = vb_cancel_hold();
+    vb_host_lock_answered(qp->nic, qp);
+    qp->settled = true;
+    vb_host_unlock(qp->nic);
+    vb_cancel_allow(before);
+    return 0;
+}
+
 uint32_t vb_qp_num(const struct vb_qp *qp)
 {
     return qp->driver.qpn;
+}
+
+static_assert((int)VB_SPREAD_SOURCE == VB_SPREAD_SRC && (int)VB_SPREAD_DESTINATION == VB_SPREAD_DST,
+              "fields are the device's");
+
+int vb_qp_spread(struct vb_qp *qp, struct vb_qp *const *members, uint32_t count, uint32_t fields,
+                 const uint8_t key[40])
+{
+    uint32_t qpn[VB_SPREAD_MAX];
+    struct vb_spread_attr attr = {.qpn = qpn, .count = count, .fields = fields};
+
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    if (count > VB_SPREAD_MAX || fields & ~(uint32_t)(VB_SPREAD_SRC | VB_SPREAD_DST))
+        return -EINVAL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (members[i]->nic != qp->nic)
+            return -EINVAL;
+        qpn[i] = members[i]->driver.qpn;
+    }
+    memcpy(attr.key, key, sizeof attr.key);
+    vb_host_lock(qp->nic);
+    int err = vb_dev_qp_spread(qp->nic->dev, qp->driver.qpn, &attr);
+    vb_host_unlock(qp->nic);
+    return err;
 }
 
 // ---- states
@@ -292,6 +337,19 @@ int vb_qp_resume(struct vb_qp *qp)
                   : -EINVAL;
     vb_host_unlock(qp->nic);
     vb_host_run_soon(qp);
+    return err;
+}
+
+int vb_qp_limit(struct vb_qp *qp, uint32_t kbps, uint32_t burst_bytes)
+{
+    const uint64_t bytes_per_kbit = 1000 / 8;
+
+    if (vb_host_is_foreign(qp->nic))
+        return -EPERM;
+    vb_host_lock(qp->nic);
+    int err = vb_dev_qp_limit(qp->nic->dev, qp->driver.qpn, kbps * bytes_per_kbit, burst_bytes);
+    vb_host_unlock(qp->nic);
+    vb_host_run_soon(qp); // what a lower rate held may go on
     return err;
 }
 

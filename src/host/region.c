@@ -62,25 +62,21 @@ static struct vb_mkey_attr region_attr(const struct vb_pd *pd, const struct vb_m
                                  .access = vb_host_access(o->rights),
                                  .start = o->other_start ? o->start : (uintptr_t)o->addr,
                                  .len = o->len,
-                                 .base = o->addr};
+                                 .base = o->addr,
+                                 .guarded = o->guarded};
 }
 
-int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr **out)
+static int create(struct vb_pd *pd, const struct vb_mkey_attr *attr, struct vb_mr **out)
 {
     struct vb_nic *nic = pd->nic;
-    if (vb_host_is_foreign(nic))
-        return -EPERM;
-    if (opts->rights & ~(uint32_t)VB_RIGHT_ALL)
-        return -EINVAL;
     struct vb_mr *mr = calloc(1, sizeof *mr);
     if (!mr)
         return -ENOMEM;
     mr->nic = nic;
-    const struct vb_mkey_attr attr = region_attr(pd, opts);
     vb_host_lock(nic);
     int err = nic->faulty ? vb_faults_register(vb_faulty_rules(nic->lane[0].port)) : 0;
     if (!err)
-        err = vb_dev_mkey_create(nic->dev, &attr, &mr->key);
+        err = vb_dev_mkey_create(nic->dev, attr, &mr->key);
     if (!err)
         vb_fifo_push(&nic->mrs, &mr->link);
     vb_host_unlock(nic);
@@ -89,6 +85,44 @@ int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr *
     else
         *out = mr;
     return err;
+}
+
+int vb_mr_reg_as(struct vb_pd *pd, const struct vb_mr_opts *opts, struct vb_mr **out)
+{
+    if (vb_host_is_foreign(pd->nic))
+        return -EPERM;
+    if (opts->rights & ~(uint32_t)VB_RIGHT_ALL)
+        return -EINVAL;
+    const struct vb_mkey_attr attr = region_attr(pd, opts);
+    return create(pd, &attr, out);
+}
+
+int vb_mr_null(struct vb_pd *pd, struct vb_mr **out)
+{
+    if (vb_host_is_foreign(pd->nic))
+        return -EPERM;
+    const struct vb_mkey_attr attr = {.pd = pd->pd, .kind = VB_MKEY_NULL};
+    return create(pd, &attr, out);
+}
+
+int vb_mr_find(struct vb_pd *pd, uint32_t key, uint64_t addr, uint64_t len, uint32_t rights,
+               void **at)
+{
+    static const int errors[] = {
+        [VB_MEM_NO_KEY] = -ENOENT, [VB_MEM_DOMAIN] = -EPERM, [VB_MEM_RIGHTS] = -EACCES,
+        [VB_MEM_BOUNDS] = -ERANGE, [VB_MEM_GONE] = -EFAULT,  [VB_MEM_STATE] = -EINVAL,
+    };
+    struct vb_nic *nic = pd->nic;
+    uint8_t *bytes = NULL;
+
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
+    vb_host_lock(nic);
+    enum vb_mem_refusal r = vb_dev_mkey_judge(nic->dev, (struct vb_accessor){.pd = pd->pd}, key,
+                                              addr, len, vb_host_access(rights), &bytes);
+    vb_host_unlock(nic);
+    *at = bytes;
+    return errors[r];
 }
 
 int vb_mr_reg(struct vb_pd *pd, void *addr, size_t len, uint32_t rights, struct vb_mr **out)

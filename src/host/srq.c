@@ -77,6 +77,7 @@ int vb_srq_destroy(struct vb_srq *srq)
         vb_link_remove(&srq->link);
         if (srq->cq && !nic->orphan && !srq->cq->share.bell)
             vb_driver_cq_clean_srq(&srq->cq->driver, srq->srqn);
+        vb_host_forget_events(nic, VB_HOST_SRQ, srq->srqn);
     }
     vb_host_unlock(nic);
     if (!err) {

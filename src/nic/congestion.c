@@ -11,10 +11,8 @@ enum {
     RESUME_PART = 4, // a queue pair that was held goes on when this part of a burst is free
 };
 
-int vb_congestion_attach(struct vb_pu *pu, struct vb_qpc *qp)
+static int attach(struct vb_qpc *qp)
 {
-    if (!pu->dev->dcqcn_on || qp->type == VB_QPT_UD)
-        return 0;
     struct vb_congestion *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
@@ -22,6 +20,22 @@ int vb_congestion_attach(struct vb_pu *pu, struct vb_qpc *qp)
     c->resume = (struct vb_timer){.deadline_ns = VB_TIMER_NEVER, .owner = VB_TIMER_OF_RATE};
     qp->congestion = c;
     qp->sends_plainly = false;
+    return 0;
+}
+
+int vb_congestion_attach(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    return pu->dev->dcqcn_on && qp->type != VB_QPT_UD ? attach(qp) : 0;
+}
+
+int vb_congestion_limit(struct vb_qpc *qp, uint64_t rate_Bps, uint32_t burst_bytes)
+{
+    if (!qp->congestion) {
+        int err = rate_Bps ? attach(qp) : 0;
+        if (err || !rate_Bps)
+            return err;
+    }
+    vb_pace_set(&qp->congestion->pace, rate_Bps, burst_bytes);
     return 0;
 }
 
@@ -36,6 +50,7 @@ void vb_congestion_reset(struct vb_pu *pu, struct vb_qpc *qp)
     vb_timer_remove(&pu->timers, &c->resume);
     c->cnp_ns = 0;
     c->dcqcn = (struct vb_dcqcn){0};
+    c->pace = (struct vb_pace){0};
 }
 
 void vb_congestion_detach(struct vb_pu *pu, struct vb_qpc *qp)
@@ -52,7 +67,7 @@ void vb_congestion_marked(struct vb_pu *pu, struct vb_qpc *qp)
     struct vb_congestion *c = qp->congestion;
 
     pu->count.np_ecn_marked_roce_packets++;
-    if (!c || vb_link_queued(&c->due) || pu->now_ns < c->cnp_ns)
+    if (!c || !pu->dev->dcqcn_on || vb_link_queued(&c->due) || pu->now_ns < c->cnp_ns)
         return;
     vb_fifo_push(&pu->cnps, &c->due);
 }
@@ -100,7 +115,7 @@ enum vb_rx_verdict vb_congestion_notified(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_congestion *c = qp->congestion;
 
-    if (!c || qp->state == VB_QPS_ERR) {
+    if (!c || !pu->dev->dcqcn_on || qp->state == VB_QPS_ERR) {
         pu->count.rp_cnp_ignored++;
         return VB_RX_STRANGER;
     }
@@ -109,30 +124,39 @@ enum vb_rx_verdict vb_congestion_notified(struct vb_pu *pu, struct vb_qpc *qp)
     return VB_RX_APPLIED;
 }
 
+// When the rate that the peer's CNPs leave lets it go on; 0: now.
+static uint64_t held_by_peer(const struct vb_pu *pu, struct vb_dcqcn *d)
+{
+    if (!d->limited)
+        return 0;
+    vb_dcqcn_advance(d, &pu->dev->dcqcn, pu->now_ns);
+    if (!d->limited || d->free_ns <= pu->now_ns)
+        return 0;
+    uint64_t part = pu->dev->dcqcn.rp_burst_bytes / RESUME_PART;
+    return d->free_ns + part * 1000000000u / d->rate_Bps;
+}
+
 bool vb_congestion_holds(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_congestion *c = qp->congestion;
-    struct vb_dcqcn *d = &c->dcqcn;
+    uint64_t peer_ns = held_by_peer(pu, &c->dcqcn), own_ns = vb_pace_holds(&c->pace, pu->now_ns);
 
-    if (!d->limited)
+    if (peer_ns == 0 && own_ns == 0)
         return false;
-    vb_dcqcn_advance(d, &pu->dev->dcqcn, pu->now_ns);
-    if (!d->limited || d->free_ns <= pu->now_ns)
-        return false;
-    uint64_t part = pu->dev->dcqcn.rp_burst_bytes / RESUME_PART;
-    vb_timer_arm(&pu->timers, &c->resume, d->free_ns + part * 1000000000u / d->rate_Bps);
+    vb_timer_arm(&pu->timers, &c->resume, peer_ns > own_ns ? peer_ns : own_ns);
     return true;
 }
 
 bool vb_congestion_charge(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_dcqcn *d = &qp->congestion->dcqcn;
-
-    if (!d->limited)
-        return false;
+    struct vb_pace *own = &qp->congestion->pace;
     uint32_t bytes = pu->txq.frame[pu->txq.count - 1].len;
-    vb_dcqcn_charge(d, &pu->dev->dcqcn, pu->now_ns, bytes);
-    return d->limited && d->free_ns > pu->now_ns;
+
+    vb_pace_charge(own, pu->now_ns, bytes);
+    if (d->limited)
+        vb_dcqcn_charge(d, &pu->dev->dcqcn, pu->now_ns, bytes);
+    return (d->limited && d->free_ns > pu->now_ns) || vb_pace_holds(own, pu->now_ns) != 0;
 }
 
 void vb_congestion_timer(struct vb_pu *pu, struct vb_congestion *c)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue pair's part in congestion control: CNPs owed to the peer, and the rate that the peer's
-// CNPs leave. Exists only while the option is on, so that other queue pairs stay small.
+// CNPs leave; and the rate that its owner has set. Exists only while the option is on or a rate was
+// set, so that other queue pairs stay small.
 #ifndef VB_NIC_CONGESTION_H
 #define VB_NIC_CONGESTION_H
 
 #include "base/fifo.h"
 #include "nic/dcqcn.h"
 #include "nic/frame.h"
+#include "nic/pace.h"
 #include "nic/step.h"
 #include "nic/timer.h"
 
@@ -20,13 +22,16 @@ struct vb_congestion {
     struct vb_link due;     // in the PU's list while a CNP is owed
     uint64_t cnp_ns;        // no CNP is owed for marks before this
     struct vb_dcqcn dcqcn;  // of all that the queue pair sends, but acknowledgements and CNPs
-    struct vb_timer resume; // armed while the rate holds the queue pair
+    struct vb_pace pace;    // the same, as the owner wants it
+    struct vb_timer resume; // armed while a rate holds the queue pair
 };
 
 static_assert(sizeof(struct vb_congestion) <= 192, "three cache lines");
 
 // -ENOMEM. Nothing for datagrams, which have no one peer, and while the option is off.
 int vb_congestion_attach(struct vb_pu *pu, struct vb_qpc *qp);
+// Sets the owner's rate, until the next reset; 0: none. -ENOMEM.
+int vb_congestion_limit(struct vb_qpc *qp, uint64_t rate_Bps, uint32_t burst_bytes);
 void vb_congestion_reset(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_congestion_detach(struct vb_pu *pu, struct vb_qpc *qp);
 

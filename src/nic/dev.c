@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "nic/pu.h"
+#include "nic/spread.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -105,7 +106,8 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
         vb_dev_destroy(dev);
         return NULL;
     }
-    dev->mkeys.guard = opts->guard;
+    dev->mkeys.guard = opts->guard ? opts->guard : opts->region_guard;
+    dev->mkeys.guards_all = opts->guard != NULL;
     return dev;
 }
 
@@ -239,6 +241,13 @@ int vb_dev_window_destroy(struct vb_dev *dev, uint32_t key)
     return vb_dev_mkey_destroy(dev, vb_mkey_current(&dev->mkeys, key));
 }
 
+enum vb_mem_refusal vb_dev_mkey_judge(struct vb_dev *dev, struct vb_accessor who, uint32_t key,
+                                      uint64_t addr, uint64_t len, enum vb_access need,
+                                      uint8_t **ptr)
+{
+    return vb_mem_judge(&dev->mkeys, who, key, addr, len, need, ptr);
+}
+
 int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_attr *attr)
 {
     const struct vb_mkey *m = vb_mkey_find(&dev->mkeys, key);
@@ -257,7 +266,7 @@ int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_at
 // Timers there can be once there is one queue pair or completion queue more.
 static uint32_t timers_after(const struct vb_dev *dev)
 {
-    return (dev->qp_count + 1) * (dev->dcqcn_on ? 2 : 1) + dev->crosses + 1 + dev->cq_count + 1;
+    return (dev->qp_count + 1) * 2 + dev->crosses + 1 + dev->cq_count + 1;
 }
 
 // ---- completion queues
@@ -597,6 +606,12 @@ int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t mi
     return 0;
 }
 
+int vb_dev_qp_limit(struct vb_dev *dev, uint32_t qpn, uint64_t rate_Bps, uint32_t burst_bytes)
+{
+    struct vb_qpc *qp = vb_dev_qp(dev, qpn);
+    return qp ? vb_congestion_limit(qp, rate_Bps, burst_bytes) : -ENOENT;
+}
+
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state)
 {
     struct vb_qpc *qp = vb_dev_qp(dev, qpn);
@@ -649,6 +664,7 @@ int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
     struct vb_ip group;
     while (vb_dev_qp_leave(dev, qpn, &group))
         ;
+    vb_spread_leave(dev, qp);
     if (qp->srq && qp->type != VB_QPT_XRC_TGT)
         qp->srq->users--;
     qp->send_cq->users--;

@@ -88,6 +88,7 @@ struct vb_dev_opts {
     bool hold_completions; // until vb_pu_publish(): after the port has the answers that go with
                            // them, so that who sees a completion and exits leaves no peer waiting
     const struct vb_mem_guard *guard; // looks after the memory of all regions; NULL: nobody does
+    const struct vb_mem_guard *region_guard; // of those that ask for it
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
     bool no_credits;        // neither tells peers of receives nor waits for theirs (clause 9.7.7.2)
     const struct vb_dcqcn_params *dcqcn; // congestion control; NULL: off
@@ -176,6 +177,10 @@ int vb_dev_pd_create(struct vb_dev *dev, uint32_t *pd);
 int vb_dev_pd_destroy(struct vb_dev *dev, uint32_t pd);
 int vb_dev_mkey_create(struct vb_dev *dev, const struct vb_mkey_attr *attr, uint32_t *key);
 int vb_dev_mkey_destroy(struct vb_dev *dev, uint32_t key);
+// As a queue pair of the domain would find the memory.
+enum vb_mem_refusal vb_dev_mkey_judge(struct vb_dev *dev, struct vb_accessor who, uint32_t key,
+                                      uint64_t addr, uint64_t len, enum vb_access need,
+                                      uint8_t **ptr);
 int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_attr *attr);
 int vb_dev_window_destroy(struct vb_dev *dev, uint32_t key); // whatever its lowest byte is now
 int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint32_t *srqn);
@@ -197,6 +202,9 @@ int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods 
 // What may change in any state but RESET (clause 11.2.5.2): the rights it grants, and the time its
 // RNR NAKs ask for.
 int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer);
+// No more than so many bytes per second, and a burst at once (0: the default), until it is reset; 0
+// lifts the limit. READ requests, atomics and acknowledgements do not count.
+int vb_dev_qp_limit(struct vb_dev *dev, uint32_t qpn, uint64_t rate_Bps, uint32_t burst_bytes);
 int vb_dev_qp_state(struct vb_dev *dev, uint32_t qpn, enum vb_qp_state *state);
 
 // How far a queue pair has come.

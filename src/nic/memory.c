@@ -22,6 +22,8 @@ int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2])
     t->count = 0;
     t->drawn = 0;
     t->guard = NULL;
+    t->guards_all = false;
+    t->null_bytes = NULL;
     t->slots = aligned_alloc(64, TABLE_FIRST_SLOTS * sizeof *t->slots);
     if (!t->slots)
         return -ENOMEM;
@@ -34,6 +36,7 @@ int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2])
 void vb_mkey_table_fini(struct vb_mkey_table *t)
 {
     free(t->slots);
+    free(t->null_bytes);
     memset(t, 0, sizeof *t);
 }
 
@@ -130,11 +133,24 @@ static uint64_t words_of(uint64_t len)
     return len < 8 ? 0 : len - 7;
 }
 
+static bool make_null_bytes(struct vb_mkey_table *t)
+{
+    if (!t->null_bytes)
+        t->null_bytes = calloc(2, VB_NULL_BYTES);
+    return t->null_bytes != NULL;
+}
+
+static uint8_t kind_of(const struct vb_mkey_table *t, const struct vb_mkey_attr *a)
+{
+    bool guarded = a->kind == VB_MKEY_REGION && t->guard && (t->guards_all || a->guarded);
+    return guarded ? VB_MKEY_GUARDED : (uint8_t)a->kind;
+}
+
 int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uint32_t *key)
 {
     if (!is_legal(attr))
         return -EINVAL;
-    if (t->count >= KEYS_MAX)
+    if (t->count >= KEYS_MAX || (attr->kind == VB_MKEY_NULL && !make_null_bytes(t)))
         return -ENOMEM;
     if ((t->count + 1) * 2 > t->mask + 1) {
         int err = grow(t);
@@ -144,7 +160,7 @@ int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uin
     struct vb_mkey m = {
         .key = draw_key(t),
         .pd = attr->pd,
-        .kind = attr->kind == VB_MKEY_REGION && t->guard ? VB_MKEY_GUARDED : (uint8_t)attr->kind,
+        .kind = kind_of(t, attr),
         .bound = attr->kind == VB_MKEY_REGION,
         .start = attr->start,
         .len = attr->len,
@@ -152,6 +168,8 @@ int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uin
         .base = attr->base,
         .access = attr->access,
     };
+    if (m.kind == VB_MKEY_NULL)
+        m.access = VB_LOCAL_WRITE;
     m.denies = denies_of(&m);
     insert(t, &m);
     *key = m.key;
@@ -202,6 +220,7 @@ int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_a
     if (attr->kind != VB_MKEY_REGION || !is_legal(attr))
         return -EINVAL;
     m->pd = attr->pd;
+    m->kind = kind_of(t, attr);
     m->start = attr->start;
     m->len = attr->len;
     m->words = words_of(attr->len);
@@ -214,9 +233,28 @@ int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_a
 // A window serves peers alone, and only while it is bound; one of type 2 only its queue pair.
 static bool window_is_open(const struct vb_mkey *m, struct vb_accessor who, enum vb_access need)
 {
+    if (m->kind == VB_MKEY_NULL)
+        return true; // it is no window
     if (!m->bound || !(need & VB_ACCESS_REMOTE))
         return false;
     return m->kind == VB_MKEY_WINDOW1 || m->qpn == who.qpn;
+}
+
+static enum vb_mem_refusal judge_null(const struct vb_mkey_table *t, uint64_t len,
+                                      enum vb_access need, uint8_t **ptr)
+{
+    if (len > VB_NULL_BYTES)
+        return VB_MEM_BOUNDS;
+    *ptr = t->null_bytes + (need & VB_LOCAL_WRITE ? VB_NULL_BYTES : 0);
+    return VB_MEM_OK;
+}
+
+// The windows of a guarded region are guarded, too.
+static bool is_guarded(const struct vb_mkey_table *t, const struct vb_mkey *m)
+{
+    if (!is_region(m->kind))
+        m = find(t, m->parent);
+    return m && m->kind == VB_MKEY_GUARDED;
 }
 
 static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_accessor who,
@@ -233,6 +271,8 @@ static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_access
         return VB_MEM_STATE;
     if ((m->access & need) != need)
         return VB_MEM_RIGHTS;
+    if (m->kind == VB_MKEY_NULL)
+        return judge_null(t, len, need, ptr);
     if (len == 0) {
         *ptr = m->base;
         return VB_MEM_OK;
@@ -241,9 +281,8 @@ static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_access
     if (addr < m->start || offset > m->len || len > m->len - offset)
         return VB_MEM_BOUNDS;
     *ptr = m->base + offset;
-    // The windows of a guarded region are guarded, too.
     bool stores = need & (VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC);
-    if (t->guard && !t->guard->is_there(t->guard->ctx, key, *ptr, len, stores))
+    if (is_guarded(t, m) && !t->guard->is_there(t->guard->ctx, key, *ptr, len, stores))
         return VB_MEM_GONE;
     return VB_MEM_OK;
 }
@@ -285,7 +324,7 @@ static enum vb_mem_refusal bind(struct vb_mkey_table *t, struct vb_accessor who,
 {
     struct vb_mkey *w = b->window >> 8 ? find_name(t, b->window >> 8) : NULL;
 
-    if (!w || is_region(w->kind))
+    if (!w || is_region(w->kind) || w->kind == VB_MKEY_NULL)
         return VB_MEM_NO_KEY;
     if (w->pd != who.pd)
         return VB_MEM_DOMAIN;

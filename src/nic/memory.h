@@ -41,6 +41,11 @@ enum vb_mkey_kind {
     VB_MKEY_WINDOW1, // bound by whoever shares its domain
     VB_MKEY_WINDOW2, // bound to one queue pair (type 2B)
     VB_MKEY_GUARDED, // a region whose memory is looked at before each access
+    VB_MKEY_NULL,    // no memory: local reads give zeros, local writes are lost
+};
+
+enum {
+    VB_NULL_BYTES = 65536 // of one access, more than any packet
 };
 
 // Whether the memory is still there; asked for guarded regions.
@@ -85,7 +90,9 @@ struct vb_mkey_table {
     uint64_t secret[2];
     uint64_t drawn;
     const struct vb_mem_guard *guard; // NULL: regions are not guarded
-    struct vb_spin lock;              // of windows, which work requests change
+    bool guards_all;                  // not only those that ask for it
+    uint8_t *null_bytes; // zeros, and as many that are written to; NULL: not needed yet
+    struct vb_spin lock; // of windows, which work requests change
 };
 
 struct vb_mkey_attr {
@@ -95,6 +102,7 @@ struct vb_mkey_attr {
     uint64_t start;
     uint64_t len;
     void *base;
+    bool guarded; // its memory may not all be there
 };
 
 int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2]);

@@ -371,5 +371,6 @@ void vb_qpc_destroy(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->cross)
         vb_cross_destroy(pu, qp);
     vb_congestion_detach(pu, qp);
+    free(qp->spread);
     free(qp);
 }

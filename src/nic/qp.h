@@ -190,6 +190,8 @@ struct vb_qpc {
     struct vb_responder resp;
     struct vb_congestion *congestion; // NULL: off
     struct vb_cross *cross;           // NULL: no cross-channel work
+    struct vb_spread *spread;         // UD: whose receives its datagrams take; NULL: its own
+    uint32_t spreads;                 // places that it has in those of others
 };
 
 static inline bool vb_qpc_is_reliable(const struct vb_qpc *qp)

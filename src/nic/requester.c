@@ -700,7 +700,7 @@ static bool send_at_rate(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 
     if (vb_congestion_holds(pu, qp))
         return false;
-    bool made = send_one(pu, qp, wr);
+    bool made = qp->type == VB_QPT_UD ? send_datagram(pu, qp, wr) : send_one(pu, qp, wr);
     if (pu->txq.count > frames && vb_congestion_charge(pu, qp) && vb_qpc_is_reliable(qp))
         make_ask(pu, qp, last_word);
     return made;
@@ -709,7 +709,7 @@ static bool send_at_rate(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
 static __attribute__((noinline)) bool send_otherwise(struct vb_pu *pu, struct vb_qpc *qp,
                                                      struct vb_wr *wr)
 {
-    return qp->type == VB_QPT_UD ? send_datagram(pu, qp, wr) : send_at_rate(pu, qp, wr);
+    return qp->congestion ? send_at_rate(pu, qp, wr) : send_datagram(pu, qp, wr);
 }
 
 static inline __attribute__((always_inline)) bool send_next(struct vb_pu *pu, struct vb_qpc *qp)

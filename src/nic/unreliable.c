@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/serial.h"
+#include "nic/spread.h"
 
 #include <string.h>
 
@@ -105,7 +106,6 @@ static enum vb_rx_verdict dropped(struct vb_pu *pu, enum vb_rx_verdict verdict)
 static enum vb_rx_verdict datagram(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
                                    const struct vb_rx_frame *frame)
 {
-    struct vb_recv *recv = &qp->resp.recv;
     uint8_t grh[GRH_BYTES];
 
     if (pkt->qkey != qp->qkey) {
@@ -114,6 +114,9 @@ static enum vb_rx_verdict datagram(struct vb_pu *pu, struct vb_qpc *qp, const st
     }
     if (pkt->payload_len > qp->mtu)
         return dropped(pu, VB_RX_REFUSED);
+    if (__builtin_expect(qp->spread != NULL, 0) && !(qp = vb_spread_pick(qp, frame)))
+        return dropped(pu, VB_RX_RNR);
+    struct vb_recv *recv = &qp->resp.recv;
     if (!recv->loaded && !vb_receive_load(pu, qp)) {
         VB_COUNT(pu, qp, out_of_buffer);
         return dropped(pu, VB_RX_RNR);

@@ -125,6 +125,7 @@ static void close_port(struct vb_port *port)
     struct udp *u = (struct udp *)port;
     vb_udp_group_fini(u);
     close(u->fd);
+    vb_udp_room_fini(&u->room);
     vb_udp_rx_fini(&u->rx);
     free(u);
 }
@@ -167,6 +168,7 @@ static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port *
         return error;
     }
     vb_udp_tx_init(&u->tx, &at);
+    vb_udp_room_init(&u->room);
     u->ipv6 = at.any.sa_family == AF_INET6;
     u->ecn = opts->ecn;
     u->address_bytes = vb_udp_address_bytes(&at);

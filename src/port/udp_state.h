@@ -19,6 +19,8 @@ enum {
     UDP_RX_DATAGRAMS = 8,
     UDP_RX_BYTES = 65536, // room for one datagram, merged or not
     UDP_SOURCES = 256,    // power of two
+    UDP_KNOWN = 64,       // power of two
+    UDP_ROOM_UNKNOWN = -2,
 };
 
 // Room for two control messages (the length of merged packets; their traffic class) that hold an
@@ -76,6 +78,20 @@ struct udp_rx {
     struct udp_source source[UDP_SOURCES];
 };
 
+// A receiver of unreliable frames, and how much its socket could take when it was looked at.
+struct udp_known {
+    struct vb_ip ip;
+    uint64_t left_bytes;    // that may be sent before one looks again
+    uint64_t full_since_ns; // 0: it had room
+};
+
+struct udp_room {
+    int fd; // of the kernel's socket diagnostics; -1: not open yet; UDP_ROOM_UNKNOWN: there are
+            // none
+    uint32_t asked; // questions so far
+    struct udp_known known[UDP_KNOWN];
+};
+
 struct udp {
     struct vb_port port; // first: a vb_port pointer is a udp pointer
     int fd;
@@ -86,6 +102,7 @@ struct udp {
     int epoll; // of the socket and the groups'; -1: there never was a group
     struct udp_tx tx;
     struct udp_rx rx;
+    struct udp_room room;
 };
 
 void vb_udp_tx_init(struct udp_tx *tx, const union udp_address *local);
@@ -98,6 +115,14 @@ void vb_udp_meet(const struct udp *u, struct udp_source *s, const struct vb_ip *
                  const struct vb_ip *to);
 bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
                   uint32_t len);
+
+// Room at receivers on this machine, for frames that nobody acknowledges (udp_room.c).
+void vb_udp_room_init(struct udp_room *room);
+void vb_udp_room_fini(struct udp_room *room);
+// Whether so many frames, of so many bytes together, can be sent there now. True where nobody
+// knows. all_left: the kernel has all frames that this was asked for before.
+bool vb_udp_has_room(struct udp *u, const struct vb_ip *ip, uint32_t frames, uint32_t bytes,
+                     bool all_left);
 
 // Multicast groups.
 void vb_udp_group_init(struct udp *u);

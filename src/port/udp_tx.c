@@ -13,6 +13,10 @@
 #include <netinet/udp.h>
 #include <string.h>
 
+enum {
+    TRANSPORT_BITS = 0xe0 // of a BTH's opcode
+};
+
 // A peer's socket address is ours with another IP address in it: family, port and scope stay.
 void vb_udp_tx_init(struct udp_tx *tx, const union udp_address *local)
 {
@@ -114,6 +118,19 @@ static void load(struct udp *u, unsigned m, struct vb_txq *txq, uint32_t first, 
     }
 }
 
+// Frames of services without acknowledgements wait for a receiver that is full. Those that share a
+// send with others go as the first one.
+static bool may_leave(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end)
+{
+    const struct vb_tx_frame *head = &txq->frame[first];
+    uint8_t transport = txq->arena[head->offset] & TRANSPORT_BITS;
+
+    if (__builtin_expect(transport != VB_UC_BASE && transport != VB_UD_BASE, 1))
+        return true;
+    return vb_udp_has_room(u, &head->path->remote, end - first, (end - first) * head->len,
+                           first == txq->taken);
+}
+
 // Fills messages from frames [txq->taken, …). Returns how many; *next is the frame to go on with.
 static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
 {
@@ -122,6 +139,8 @@ static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
     u->tx.iov_used = 0;
     while (i < txq->count && m < UDP_TX_MESSAGES) {
         uint32_t end = run_end(u, txq, i);
+        if (!may_leave(u, txq, i, end))
+            break;
         load(u, m++, txq, i, end);
         i = end;
     }
@@ -199,6 +218,8 @@ static void send_one(struct udp *u, struct vb_txq *txq)
     struct vb_tx_frame *f = &txq->frame[txq->taken];
     uint8_t *bytes = txq->arena + f->offset;
     union udp_address *to = &u->tx.to[0];
+    if (!may_leave(u, txq, txq->taken, txq->taken + 1))
+        return;
     aim(u, to, f->path);
     vb_tx_seal(txq, f, 0);
     if (sendto(u->fd, bytes, f->len, 0, &to->any, u->address_bytes) < 0) {
@@ -216,7 +237,7 @@ static void send_all(struct udp *u, struct vb_txq *txq)
     while (txq->taken < txq->count) {
         uint32_t next;
         unsigned count = build(u, txq, &next);
-        if (!flush(u, count, txq))
+        if (count == 0 || !flush(u, count, txq))
             return;
         txq->taken = next;
     }

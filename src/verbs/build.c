@@ -27,9 +27,12 @@ static void spoil(struct vb_verbs_qp *qp, int error)
 
 static void start(struct ibv_qp_ex *ex)
 {
-    vb_spin_lock(&of(ex)->send_lock);
+    bool dead = vb_verbs_is_dead(ex->qp_base.context);
+
+    if (!dead)
+        vb_spin_lock(&of(ex)->send_lock);
     of(ex)->build.count = 0;
-    of(ex)->build.error = 0;
+    of(ex)->build.error = dead ? EPERM : 0;
 }
 
 static void abort_build(struct ibv_qp_ex *ex)

@@ -69,6 +69,13 @@ static void fill_ops(struct verbs_context *v)
     v->dealloc_td = vb_verbs_dealloc_td;
     v->alloc_parent_domain = vb_verbs_alloc_parent_domain;
     v->advise_mr = vb_verbs_advise_mr;
+    v->create_wq = vb_verbs_create_wq;
+    v->modify_wq = vb_verbs_modify_wq;
+    v->destroy_wq = vb_verbs_destroy_wq;
+    v->create_rwq_ind_table = vb_verbs_create_table;
+    v->destroy_rwq_ind_table = vb_verbs_destroy_table;
+    v->alloc_null_mr = vb_verbs_alloc_null_mr;
+    v->modify_qp_rate_limit = vb_verbs_modify_qp_rate_limit;
     struct ibv_context_ops *ops = &v->context.ops;
     ops->alloc_mw = vb_verbs_alloc_mw;
     ops->bind_mw = vb_verbs_bind_mw;
@@ -90,17 +97,17 @@ static bool watch(int epoll, int fd)
 // this process took and left for us. It blocks until the application says otherwise.
 static bool open_descriptors(struct vb_verbs_context *c)
 {
-    c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->left.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->base.context.async_fd = epoll_create1(EPOLL_CLOEXEC);
-    return c->wake_fd >= 0 && c->base.context.async_fd >= 0 &&
-           watch(c->base.context.async_fd, c->wake_fd) &&
+    return c->left.wake_fd >= 0 && c->base.context.async_fd >= 0 &&
+           watch(c->base.context.async_fd, c->left.wake_fd) &&
            watch(c->base.context.async_fd, vb_nic_event_fd(c->nic));
 }
 
 static void close_descriptors(struct vb_verbs_context *c)
 {
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
+    if (c->left.wake_fd >= 0)
+        close(c->left.wake_fd);
     if (c->base.context.async_fd >= 0)
         close(c->base.context.async_fd);
 }
@@ -128,7 +135,9 @@ VB_VERBS_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     vb_fifo_init(&c->cqs);
     vb_fifo_init(&c->qps);
     vb_fifo_init(&c->srqs);
-    vb_fifo_init(&c->events);
+    vb_fifo_init(&c->xrcds);
+    c->now = vb_verbs_generation();
+    c->generation = *c->now;
     if (!open_descriptors(c)) {
         int error = errno;
         close_descriptors(c);
@@ -147,15 +156,12 @@ VB_VERBS_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 VB_VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 {
     struct vb_verbs_context *c = vb_verbs_of(context);
-    struct vb_link *link;
 
-    vb_verbs_process_lock();
-    vb_link_remove(&c->link);
-    while ((link = vb_fifo_first(&c->events))) {
-        vb_link_remove(link);
-        free(VB_CONTAINER_OF(link, struct vb_verbs_event, link));
+    if (!vb_verbs_is_dead(context)) {
+        vb_verbs_process_lock();
+        vb_link_remove(&c->link);
+        vb_verbs_process_unlock();
     }
-    vb_verbs_process_unlock();
     close_descriptors(c);
     vb_verbs_nic_put(c->nic);
     pthread_mutex_destroy(&context->mutex);

@@ -98,6 +98,8 @@ VB_VERBS_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ib
 
 VB_VERBS_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
+    if (vb_verbs_is_dead(cq->context))
+        return;
     pthread_mutex_lock(&cq->mutex);
     cq->comp_events_completed += count;
     pthread_cond_signal(&cq->cond);
@@ -201,6 +203,8 @@ VB_VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 
     if (cqe <= 0 || cqe >= VB_VERBS_MAX_CQE)
         return vb_verbs_fail(EINVAL, "ibv_resize_cq", "a queue has 1 to 4,194,303 entries");
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_resize_cq"))
+        return EPERM;
     vb_verbs_lock(&cq->lock);
     int err = vb_cq_resize(cq->nic, entries_for((uint32_t)cqe));
     vb_verbs_unlock(&cq->lock);
@@ -225,6 +229,8 @@ int vb_verbs_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
     struct vb_verbs_cq *cq = VB_VERBS_CAST(vb_verbs_cq, ibv);
 
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_req_notify_cq"))
+        return EPERM;
     if (!ibv->channel)
         return 0; // nobody can hear of it
     vb_verbs_lock(&cq->lock);
@@ -233,23 +239,24 @@ int vb_verbs_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
     return err ? vb_verbs_fail(-err, "ibv_req_notify_cq", "the queue has no channel") : 0;
 }
 
+// Who has an event of it in hand may still use it.
 VB_VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibv)
 {
     struct vb_verbs_cq *cq = VB_VERBS_CAST(vb_verbs_cq, ibv);
 
-    vb_verbs_process_lock();
-    int err = vb_cq_destroy(cq->nic);
-    if (!err) {
-        vb_link_remove(&cq->link);
-        vb_verbs_forget_events(vb_verbs_of(ibv->context), ibv);
-        if (ibv->channel)
-            ibv->channel->refcnt--;
-    }
-    vb_verbs_process_unlock();
-    if (err)
-        return vb_verbs_fail(-err, "ibv_destroy_cq", "queue pairs or receive queues use it");
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_destroy_cq"))
+        return EPERM;
+    if (!vb_verbs_retire(ibv->context, &cq->link, &cq->users, ibv))
+        return vb_verbs_fail(EBUSY, "ibv_destroy_cq", "queue pairs or receive queues use it");
     vb_verbs_wait_acks(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed, cq->comp_events);
     vb_verbs_wait_acks(&ibv->mutex, &ibv->cond, &ibv->async_events_completed, cq->async_events);
+    int err = vb_cq_destroy(cq->nic);
+    if (err)
+        return vb_verbs_fail(-err, "ibv_destroy_cq", NULL);
+    vb_verbs_process_lock();
+    if (ibv->channel)
+        ibv->channel->refcnt--;
+    vb_verbs_process_unlock();
     pthread_mutex_destroy(&ibv->mutex);
     pthread_cond_destroy(&ibv->cond);
     free(cq);

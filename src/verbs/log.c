@@ -42,6 +42,13 @@ void vb_verbs_log(enum vb_verbs_level level, const char *format, ...)
     errno = saved;
 }
 
+int vb_verbs_refuse_dead(struct ibv_context *context, const char *verb)
+{
+    if (!vb_verbs_is_dead(context))
+        return 0;
+    return vb_verbs_fail(EPERM, verb, "after fork() the device is the parent's: open it anew");
+}
+
 int vb_verbs_fail(int error, const char *verb, const char *why)
 {
     vb_verbs_log(VB_VERBS_ERROR, "%s: %s (%s)", verb, why ? why : "refused", strerror(error));

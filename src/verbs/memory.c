@@ -8,6 +8,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
 // ---- domains
 
 VB_VERBS_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
@@ -35,6 +40,8 @@ VB_VERBS_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
         return vb_verbs_fail(-err, "ibv_dealloc_pd", "regions or queues remain");
     if (pd->parent)
         atomic_fetch_sub(&pd->parent->users, 1);
+    if (pd->td)
+        atomic_fetch_sub(&pd->td->users, 1);
     free(pd);
     return 0;
 }
@@ -58,6 +65,9 @@ struct ibv_pd *vb_verbs_alloc_parent_domain(struct ibv_context *context,
         parent = parent->parent;
     atomic_fetch_add(&parent->users, 1);
     pd->parent = parent;
+    pd->td = VB_VERBS_CAST(vb_verbs_td, attr->td);
+    if (pd->td)
+        atomic_fetch_add(&pd->td->users, 1);
     pd->nic = parent->nic;
     pd->pd.context = context;
     return &pd->pd;
@@ -65,18 +75,22 @@ struct ibv_pd *vb_verbs_alloc_parent_domain(struct ibv_context *context,
 
 struct ibv_td *vb_verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
-    struct ibv_td *td = attr->comp_mask ? NULL : calloc(1, sizeof *td);
+    struct vb_verbs_td *td = attr->comp_mask ? NULL : calloc(1, sizeof *td);
 
     if (!td) {
         vb_verbs_fail(attr->comp_mask ? EOPNOTSUPP : ENOMEM, "ibv_alloc_td", NULL);
         return NULL;
     }
-    td->context = context;
-    return td;
+    td->td.context = context;
+    return &td->td;
 }
 
-int vb_verbs_dealloc_td(struct ibv_td *td)
+int vb_verbs_dealloc_td(struct ibv_td *ibv)
 {
+    struct vb_verbs_td *td = VB_VERBS_CAST(vb_verbs_td, ibv);
+
+    if (atomic_load(&td->users))
+        return vb_verbs_fail(EBUSY, "ibv_dealloc_td", "parent domains use it");
     free(td);
     return 0;
 }
@@ -92,8 +106,8 @@ uint32_t vb_verbs_rights(unsigned access)
            (access & IBV_ACCESS_MW_BIND ? VB_RIGHT_BIND : 0u);
 }
 
-// Why a region cannot be had like this, or NULL. All memory is paged on demand, and nothing is
-// ordered more strictly than asked for: these flags change nothing.
+// Why a region cannot be had like this, or NULL. Nothing is ordered more strictly than asked for:
+// that flag changes nothing.
 static const char *judge_access(unsigned access)
 {
     const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -113,6 +127,8 @@ static struct ibv_mr *reg(struct ibv_pd *ibv, const char *verb, const struct vb_
 {
     struct vb_verbs_pd *pd = VB_VERBS_CAST(vb_verbs_pd, ibv);
     const char *why = judge_access(access);
+    if (!why && opts->len == SIZE_MAX && !(access & IBV_ACCESS_ON_DEMAND))
+        why = "only memory on demand (IBV_ACCESS_ON_DEMAND) can be all of the address space";
     struct vb_verbs_mr *mr = why ? NULL : calloc(1, sizeof *mr);
     int err = why ? -EINVAL : -ENOMEM;
 
@@ -141,6 +157,7 @@ VB_VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, s
     const bool other = iova != (uintptr_t)addr || access & IBV_ACCESS_ZERO_BASED;
     const struct vb_mr_opts opts = {.addr = addr,
                                     .len = len,
+                                    .guarded = access & IBV_ACCESS_ON_DEMAND,
                                     .other_start = other,
                                     .start = access & IBV_ACCESS_ZERO_BASED ? iova - (uintptr_t)addr
                                                                             : iova};
@@ -178,9 +195,12 @@ VB_VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *p
         return IBV_REREG_MR_ERR_INPUT;
     }
     if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
-        opts = (struct vb_mr_opts){.addr = addr, .len = len, .rights = opts.rights};
-    if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+        opts = (struct vb_mr_opts){
+            .addr = addr, .len = len, .rights = opts.rights, .guarded = opts.guarded};
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
         opts.rights = vb_verbs_rights((unsigned)access);
+        opts.guarded = access & IBV_ACCESS_ON_DEMAND;
+    }
     struct ibv_pd *owner = flags & IBV_REREG_MR_CHANGE_PD ? pd : ibv->pd;
     int err = vb_mr_change(mr->nic, VB_VERBS_CAST(vb_verbs_pd, owner)->nic, &opts);
     if (err) {
@@ -205,19 +225,51 @@ VB_VERBS_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
     return 0;
 }
 
-// Pages come when they are touched; advice can only make that earlier.
+struct ibv_mr *vb_verbs_alloc_null_mr(struct ibv_pd *ibv)
+{
+    struct vb_verbs_mr *mr = calloc(1, sizeof *mr);
+    int err = mr ? vb_mr_null(VB_VERBS_CAST(vb_verbs_pd, ibv)->nic, &mr->nic) : -ENOMEM;
+
+    if (err) {
+        free(mr);
+        vb_verbs_fail(-err, "ibv_alloc_null_mr", NULL);
+        return NULL;
+    }
+    mr->mr = (struct ibv_mr){
+        .context = ibv->context, .pd = ibv, .length = SIZE_MAX, .lkey = vb_mr_key(mr->nic)};
+    return &mr->mr;
+}
+
+static int populate(void *at, uint64_t len, bool write)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at & ~(page - 1);
+
+    return madvise((void *)from, (uintptr_t)at + len - from,
+                   write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
+// Pages come when they are touched; advice can only make that earlier. An old kernel does not take
+// it, which is no fault.
 int vb_verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                        struct ibv_sge *list, uint32_t count)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
 
-    (void)pd;
     if (flags & ~(uint32_t)IBV_ADVISE_MR_FLAG_FLUSH || count == 0 ||
         (unsigned)advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
-        return EINVAL;
+        return vb_verbs_fail(EINVAL, "ibv_advise_mr", "a flag or an advice is unknown");
     for (uint32_t i = 0; i < count; i++) {
-        uintptr_t from = list[i].addr & ~(page - 1);
-        madvise((void *)from, list[i].addr + list[i].length - from, MADV_WILLNEED);
+        void *at;
+        int err = vb_mr_find(VB_VERBS_CAST(vb_verbs_pd, pd)->nic, list[i].lkey, list[i].addr,
+                             list[i].length, write ? VB_RIGHT_LOCAL_WRITE : 0, &at);
+        if (err == -ENOENT || err == -EPERM)
+            return vb_verbs_fail(-err, "ibv_advise_mr", "no such key in this domain");
+        if (err)
+            return vb_verbs_fail(EFAULT, "ibv_advise_mr", "memory that is not the region's");
+        if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT &&
+            populate(at, list[i].length, write) != 0 && errno != EINVAL &&
+            flags & IBV_ADVISE_MR_FLAG_FLUSH)
+            return vb_verbs_fail(EFAULT, "ibv_advise_mr", "memory that is not there");
     }
     return 0;
 }

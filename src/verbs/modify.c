@@ -106,6 +106,8 @@ static const char *judge(const struct ibv_qp_attr *a, int mask)
         return "at most 16 READs and atomics are in flight";
     if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > VB_VERBS_MAX_RD_ATOMIC)
         return "at most 16 READs and atomics are in flight";
+    if (mask & IBV_QP_RATE_LIMIT && a->rate_limit > VB_VERBS_MAX_KBPS)
+        return "the rate is at most 400,000,000 kilobits per second";
     if (mask & IBV_QP_CAP)
         return "the size of the queues stays";
     return NULL;
@@ -149,8 +151,28 @@ static int fail_step(enum ibv_qp_state from, enum ibv_qp_state to, int error, co
     return vb_verbs_fail(error, "ibv_modify_qp", text);
 }
 
+// All handles of a target of XRC answer the same.
+static void tell_handles(const struct vb_verbs_qp *qp, enum ibv_qp_state state)
+{
+    vb_verbs_process_lock();
+    for (struct vb_link *l = vb_verbs_contexts()->head.next; l != &vb_verbs_contexts()->head;
+         l = l->next) {
+        struct vb_verbs_context *c = VB_CONTAINER_OF(l, struct vb_verbs_context, link);
+        for (struct vb_link *k = c->qps.head.next; k != &c->qps.head; k = k->next) {
+            struct vb_verbs_qp *other = VB_CONTAINER_OF(k, struct vb_verbs_qp, link);
+            if (other == qp || other->handles != qp->handles)
+                continue;
+            other->attr = qp->attr;
+            other->qp.qp_base.state = state;
+        }
+    }
+    vb_verbs_process_unlock();
+}
+
 VB_VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_modify_qp"))
+        return EPERM;
     struct vb_verbs_qp *qp = VB_VERBS_CAST(vb_verbs_qp, ibv);
     enum ibv_qp_state from = current_state(qp);
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
@@ -170,12 +192,39 @@ VB_VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, 
     vb_verbs_lock_cqs(qp);
     int err = vb_qp_change(qp->nic, &change);
     vb_verbs_unlock_cqs(qp);
+    if (!err && mask & IBV_QP_RATE_LIMIT)
+        err = vb_qp_limit(qp->nic, attr->rate_limit, 0);
     if (err)
         return fail_step(from, to, -err, "no such step, or a value is out of range");
+    merged.rate_limit = mask & IBV_QP_RATE_LIMIT ? attr->rate_limit : merged.rate_limit;
     qp->attr = to == IBV_QPS_RESET ? (struct ibv_qp_attr){0} : merged;
-    atomic_store_explicit(&qp->may_send, to >= IBV_QPS_RTS, memory_order_relaxed);
+    if (qp->handles)
+        tell_handles(qp, to);
+    atomic_store_explicit(&qp->may_send, to >= IBV_QPS_RTS && !qp->table, memory_order_relaxed);
     atomic_store_explicit(&qp->may_receive, to >= IBV_QPS_INIT, memory_order_relaxed);
     ibv->state = to;
+    return 0;
+}
+
+// The size of a typical packet tells a card how to count; here packets are counted by their bytes.
+int vb_verbs_modify_qp_rate_limit(struct ibv_qp *ibv, struct ibv_qp_rate_limit_attr *attr)
+{
+    struct vb_verbs_qp *qp = VB_VERBS_CAST(vb_verbs_qp, ibv);
+
+    if (attr->comp_mask || attr->rate_limit > VB_VERBS_MAX_KBPS)
+        return vb_verbs_fail(EINVAL, "ibv_modify_qp_rate_limit",
+                             "the rate is at most 400,000,000 kilobits per second");
+    if (attr->max_burst_sz && attr->typical_pkt_sz > attr->max_burst_sz)
+        return vb_verbs_fail(EINVAL, "ibv_modify_qp_rate_limit",
+                             "a burst has less room than a packet");
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_modify_qp_rate_limit"))
+        return EPERM;
+    if (current_state(qp) != IBV_QPS_RTS)
+        return vb_verbs_fail(EINVAL, "ibv_modify_qp_rate_limit", "the queue pair is not in RTS");
+    int err = vb_qp_limit(qp->nic, attr->rate_limit, attr->max_burst_sz);
+    if (err)
+        return vb_verbs_fail(-err, "ibv_modify_qp_rate_limit", NULL);
+    qp->attr.rate_limit = attr->rate_limit;
     return 0;
 }
 

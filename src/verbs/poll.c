@@ -67,14 +67,10 @@ static unsigned flags_of(const struct vb_wc *wc)
 // Flushed requests follow the one that failed: one line for all of a queue pair.
 static void tell(struct vb_verbs_cq *cq, const struct vb_wc *wc)
 {
-    bool receive = wc->opcode == VB_WC_RECV || wc->opcode == VB_WC_RECV_WRITE;
-
     if (wc->status == VB_WC_FLUSHED && cq->flushed_qpn == wc->qpn)
         return;
     cq->flushed_qpn = wc->qpn;
-    vb_verbs_log(VB_VERBS_ERROR, "queue pair %u, %s with wr_id %llu: %s", wc->qpn,
-                 receive ? "receive" : "request", (unsigned long long)wc->wr_id,
-                 vb_wc_status_text(wc->status));
+    vb_verbs_tell(cq->cq.context, wc);
 }
 
 static void translate(struct vb_verbs_cq *cq, const struct vb_wc *from, struct ibv_wc *to)
@@ -106,6 +102,8 @@ int vb_verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
     struct vb_wc batch[VB_VERBS_BATCH];
     int taken = 0;
 
+    if (vb_verbs_is_dead(ibv->context))
+        return -vb_verbs_refuse_dead(ibv->context, "ibv_poll_cq");
     if (!vb_verbs_try(&cq->lock))
         return 0; // somebody else is taking them
     while (taken < n) {
@@ -153,6 +151,8 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
     if (attr->comp_mask)
         return EINVAL;
+    if (vb_verbs_is_dead(ex->context))
+        return vb_verbs_refuse_dead(ex->context, "ibv_start_poll");
     if (!vb_verbs_try(&of(ex)->lock))
         return ENOENT;
     int error = next_poll(ex);

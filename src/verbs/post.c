@@ -173,6 +173,10 @@ int vb_verbs_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_se
         *bad = wr;
         return vb_verbs_fail(EINVAL, "ibv_post_send", "the queue pair is not in RTS yet");
     }
+    if (vb_verbs_is_dead(ibv->context)) {
+        *bad = wr;
+        return vb_verbs_refuse_dead(ibv->context, "ibv_post_send");
+    }
     vb_spin_lock(&qp->send_lock);
     int error = post_send(qp, wr, bad);
     vb_spin_unlock(&qp->send_lock);
@@ -242,9 +246,30 @@ int vb_verbs_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_re
                              ibv->srq ? "receives come from its shared queue"
                                       : "the queue pair is in RESET");
     }
+    if (vb_verbs_is_dead(ibv->context)) {
+        *bad = wr;
+        return vb_verbs_refuse_dead(ibv->context, "ibv_post_recv");
+    }
     vb_spin_lock(&qp->recv_lock);
     int error = post_receive_list(to_queue_pair, qp->nic, wr, bad);
     vb_spin_unlock(&qp->recv_lock);
+    return error;
+}
+
+int vb_verbs_post_wq_recv(struct ibv_wq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    struct vb_verbs_wq *wq = VB_VERBS_CAST(vb_verbs_wq, ibv);
+
+    if (!atomic_load_explicit(&wq->may_receive, memory_order_relaxed) ||
+        vb_verbs_is_dead(ibv->context)) {
+        *bad = wr;
+        return vb_verbs_is_dead(ibv->context)
+                   ? vb_verbs_refuse_dead(ibv->context, "ibv_post_wq_recv")
+                   : vb_verbs_fail(EINVAL, "ibv_post_wq_recv", "the queue is in RESET");
+    }
+    vb_spin_lock(&wq->lock);
+    int error = post_receive_list(to_queue_pair, wq->nic, wr, bad);
+    vb_spin_unlock(&wq->lock);
     return error;
 }
 
@@ -272,6 +297,8 @@ int vb_verbs_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *
     int error = vb_verbs_translate_bind(&wr, &bind->bind_info, ends ? mw->rkey : key);
     if (error)
         return vb_verbs_fail(error, "ibv_bind_mw", "the binding is malformed");
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_bind_mw"))
+        return EPERM;
     vb_spin_lock(&qp->send_lock);
     int err = vb_post_send_all(qp->nic, &wr, 1);
     vb_spin_unlock(&qp->send_lock);

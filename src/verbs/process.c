@@ -13,7 +13,8 @@ static struct {
     pthread_mutex_t lock; // of the NIC
     struct vb_nic *nic;
     uint32_t users;
-    bool forks; // the hook is there
+    bool forks;          // the hook is there
+    uint32_t generation; // of processes that were forked from each other
     pthread_mutex_t object_lock;
     struct vb_fifo contexts;
     struct ibv_device device;
@@ -39,6 +40,8 @@ static void after_fork_in_child(void)
     pthread_mutex_init(&process.object_lock, NULL);
     process.nic = NULL;
     process.users = 0;
+    process.generation++;
+    vb_fifo_init(&process.contexts); // another thread may have been changing it
 }
 
 uint32_t vb_verbs_units(void)
@@ -105,6 +108,11 @@ void vb_verbs_process_lock(void)
 void vb_verbs_process_unlock(void)
 {
     pthread_mutex_unlock(&process.object_lock);
+}
+
+const uint32_t *vb_verbs_generation(void)
+{
+    return &process.generation;
 }
 
 struct vb_fifo *vb_verbs_contexts(void)

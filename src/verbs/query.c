@@ -95,8 +95,20 @@ int vb_verbs_query_device_ex(struct ibv_context *context,
         .completion_timestamp_mask = UINT64_MAX,
         .hca_core_clock = 1000 * 1000, // kHz: timestamps are nanoseconds
         .device_cap_flags_ex = describe_device().device_cap_flags,
+        .rss_caps = {.supported_qpts = 1u << IBV_QPT_UD,
+                     .max_rwq_indirection_tables = QPS,
+                     .max_rwq_indirection_table_size = 1u << VB_VERBS_TABLE_LOG,
+                     .rx_hash_fields_mask = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 |
+                                            IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6,
+                     .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ},
+        .max_wq_type_rq = QPS,
+        .packet_pacing_caps = {.qp_rate_limit_min = 1,
+                               .qp_rate_limit_max = VB_VERBS_MAX_KBPS,
+                               .supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC |
+                                                 1u << IBV_QPT_UD | 1u << IBV_QPT_XRC_SEND},
         .cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX},
         .phys_port_cnt_ex = 1,
+        .xrc_odp_caps = describe_paging().per_transport_caps.rc_odp_caps,
     };
 
     (void)context;

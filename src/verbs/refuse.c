@@ -16,12 +16,6 @@ static void *nothing(const char *verb)
     return NULL;
 }
 
-static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
-{
-    (void)pd;
-    return nothing("ibv_alloc_null_mr");
-}
-
 static int read_counters(struct ibv_counters *counters, uint64_t *values, uint32_t n,
                          uint32_t flags)
 {
@@ -99,48 +93,11 @@ static int destroy_flow(struct ibv_flow *flow)
     return no("ibv_destroy_flow");
 }
 
-static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
-{
-    (void)qp, (void)attr;
-    return no("ibv_modify_qp_rate_limit");
-}
-
 static int post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad)
 {
     (void)srq;
     *bad = op;
     return no("ibv_post_srq_ops");
-}
-
-static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
-{
-    (void)context, (void)attr;
-    return nothing("ibv_create_wq");
-}
-
-static int modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr)
-{
-    (void)wq, (void)attr;
-    return no("ibv_modify_wq");
-}
-
-static int destroy_wq(struct ibv_wq *wq)
-{
-    (void)wq;
-    return no("ibv_destroy_wq");
-}
-
-static struct ibv_rwq_ind_table *create_table(struct ibv_context *context,
-                                              struct ibv_rwq_ind_table_init_attr *attr)
-{
-    (void)context, (void)attr;
-    return nothing("ibv_create_rwq_ind_table");
-}
-
-static int destroy_table(struct ibv_rwq_ind_table *table)
-{
-    (void)table;
-    return no("ibv_destroy_rwq_ind_table");
 }
 
 // Slots of an older ABI that no header of today calls.
@@ -175,7 +132,6 @@ static void fill_compat(struct ibv_context_ops *ops)
 void vb_verbs_refuse_ops(struct verbs_context *ops)
 {
     fill_compat(&ops->context.ops);
-    ops->alloc_null_mr = alloc_null_mr;
     ops->read_counters = read_counters;
     ops->attach_counters_point_flow = attach_counters;
     ops->create_counters = create_counters;
@@ -188,13 +144,7 @@ void vb_verbs_refuse_ops(struct verbs_context *ops)
     ops->destroy_flow_action = destroy_flow_action;
     ops->ibv_create_flow = create_flow;
     ops->ibv_destroy_flow = destroy_flow;
-    ops->modify_qp_rate_limit = modify_qp_rate_limit;
     ops->post_srq_ops = post_srq_ops;
-    ops->create_wq = create_wq;
-    ops->modify_wq = modify_wq;
-    ops->destroy_wq = destroy_wq;
-    ops->create_rwq_ind_table = create_table;
-    ops->destroy_rwq_ind_table = destroy_table;
     ops->ABI_placeholder1 = no_verb;
     ops->ABI_placeholder2 = no_verb;
 }
@@ -238,4 +188,50 @@ VB_VERBS_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32
 VB_VERBS_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
     (void)dm;
+}
+
+// ---- of newer headers than Debian 12's, whose structs are not known here
+
+VB_VERBS_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, void *attr);
+VB_VERBS_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, void *attr)
+{
+    (void)pd, (void)attr;
+    return nothing("ibv_reg_mr_ex");
+}
+
+VB_VERBS_EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
+VB_VERBS_EXPORT int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
+{
+    (void)dm;
+    no("ibv_dm_export_dmabuf_fd");
+    return -1;
+}
+
+VB_VERBS_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, void **buf);
+VB_VERBS_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, void **buf)
+{
+    (void)pd, (void)size, (void)buf;
+    return nothing("ibv_alloc_buf");
+}
+
+VB_VERBS_EXPORT int ibv_free_buf(void *buf);
+VB_VERBS_EXPORT int ibv_free_buf(void *buf)
+{
+    (void)buf;
+    return no("ibv_free_buf");
+}
+
+VB_VERBS_EXPORT struct ibv_mr *ibv_reg_buf_mr(void *buf);
+VB_VERBS_EXPORT struct ibv_mr *ibv_reg_buf_mr(void *buf)
+{
+    (void)buf;
+    return nothing("ibv_reg_buf_mr");
+}
+
+VB_VERBS_EXPORT int ibv_export_buf_dmabuf_fd(void *buf);
+VB_VERBS_EXPORT int ibv_export_buf_dmabuf_fd(void *buf)
+{
+    (void)buf;
+    no("ibv_export_buf_dmabuf_fd");
+    return -1;
 }

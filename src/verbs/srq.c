@@ -3,27 +3,72 @@
 #include "verbs/verbs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 // ---- XRC domains
 
-// Domains that several processes share by a file are not there yet: each is the process's own.
+// The domain of a file that is open in this process already. Needs the process's lock.
+static struct vb_verbs_xrcd *find_domain(const struct vb_nic *nic, const struct stat *file)
+{
+    for (struct vb_link *l = vb_verbs_contexts()->head.next; l != &vb_verbs_contexts()->head;
+         l = l->next) {
+        struct vb_verbs_context *c = VB_CONTAINER_OF(l, struct vb_verbs_context, link);
+        for (struct vb_link *k = c->xrcds.head.next; c->nic == nic && k != &c->xrcds.head;
+             k = k->next) {
+            struct vb_verbs_xrcd *x = VB_CONTAINER_OF(k, struct vb_verbs_xrcd, link);
+            if (x->of_file && x->device == file->st_dev && x->inode == file->st_ino)
+                return x;
+        }
+    }
+    return NULL;
+}
+
+// Which domain it is: a new one, or that of the file. Needs the process's lock.
+static int name_domain(struct vb_nic *nic, const struct ibv_xrcd_init_attr *a,
+                       struct vb_verbs_xrcd *x)
+{
+    struct stat file;
+
+    if (a->fd < 0)
+        return a->oflags & O_CREAT ? vb_xrcd_alloc(nic, &x->number) : -EINVAL;
+    if (fstat(a->fd, &file) != 0)
+        return -errno;
+    const struct vb_verbs_xrcd *first = find_domain(nic, &file);
+    if (first && a->oflags & O_CREAT && a->oflags & O_EXCL)
+        return -EEXIST;
+    if (!first && !(a->oflags & O_CREAT))
+        return -ENOENT;
+    x->of_file = true;
+    x->device = file.st_dev;
+    x->inode = file.st_ino;
+    if (!first)
+        return vb_xrcd_alloc(nic, &x->number);
+    x->number = first->number;
+    return 0;
+}
+
+// A file makes several handles of one process the same domain. Other processes have other NICs, and
+// so other domains.
 struct ibv_xrcd *vb_verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
 {
     const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     struct vb_nic *nic = vb_verbs_of(context)->nic;
-    struct vb_verbs_xrcd *x = NULL;
-    int err = -EINVAL;
+    struct vb_verbs_xrcd *x = attr->comp_mask == needed ? calloc(1, sizeof *x) : NULL;
+    int err = attr->comp_mask != needed ? -EINVAL : !x ? -ENOMEM : vb_pd_alloc(nic, &x->pd);
 
-    if (attr->comp_mask == needed) {
-        x = calloc(1, sizeof *x);
-        err = x ? vb_xrcd_alloc(nic, &x->number) : -ENOMEM;
-    }
-    if (!err)
-        err = vb_pd_alloc(nic, &x->pd);
     if (!err)
         err = vb_cq_create(nic, &(struct vb_cq_opts){.entries = 1}, &x->cq);
+    vb_verbs_process_lock();
+    if (!err)
+        err = name_domain(nic, attr, x);
+    if (!err)
+        vb_fifo_push(&vb_verbs_of(context)->xrcds, &x->link);
+    vb_verbs_process_unlock();
     if (err) {
+        if (x && x->cq)
+            vb_cq_destroy(x->cq);
         if (x && x->pd)
             vb_pd_free(x->pd);
         free(x);
@@ -37,10 +82,14 @@ struct ibv_xrcd *vb_verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd
 int vb_verbs_close_xrcd(struct ibv_xrcd *ibv)
 {
     struct vb_verbs_xrcd *x = VB_VERBS_CAST(vb_verbs_xrcd, ibv);
-    int err = vb_cq_destroy(x->cq);
 
+    vb_verbs_process_lock();
+    int err = x->users ? -EBUSY : vb_cq_destroy(x->cq);
+    if (!err)
+        vb_link_remove(&x->link);
+    vb_verbs_process_unlock();
     if (err)
-        return vb_verbs_fail(-err, "ibv_close_xrcd", "queue pairs use it");
+        return vb_verbs_fail(-err, "ibv_close_xrcd", "queue pairs or receive queues use it");
     vb_pd_free(x->pd);
     free(x);
     return 0;
@@ -88,7 +137,13 @@ static struct ibv_srq *create(struct ibv_context *context, struct ibv_srq_init_a
     srq->srq.pd = a->pd;
     pthread_mutex_init(&srq->srq.mutex, NULL);
     pthread_cond_init(&srq->srq.cond, NULL);
+    srq->xrcd = xrc ? VB_VERBS_CAST(vb_verbs_xrcd, a->xrcd) : NULL;
+    srq->cq = xrc ? VB_VERBS_CAST(vb_verbs_cq, a->cq) : NULL;
     vb_verbs_process_lock();
+    if (xrc) {
+        srq->xrcd->users++;
+        srq->cq->users++;
+    }
     vb_fifo_push(&vb_verbs_of(context)->srqs, &srq->link);
     vb_verbs_process_unlock();
     return &srq->srq;
@@ -146,16 +201,24 @@ VB_VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibv)
 {
     struct vb_verbs_srq *srq = VB_VERBS_CAST(vb_verbs_srq, ibv);
 
-    vb_verbs_process_lock();
-    int err = vb_srq_destroy(srq->nic);
-    if (!err) {
-        vb_link_remove(&srq->link);
-        vb_verbs_forget_events(vb_verbs_of(ibv->context), ibv);
-    }
-    vb_verbs_process_unlock();
-    if (err)
-        return vb_verbs_fail(-err, "ibv_destroy_srq", "queue pairs use it");
+    if (vb_verbs_refuse_dead(ibv->context, "ibv_destroy_srq"))
+        return EPERM;
+    if (!vb_verbs_retire(ibv->context, &srq->link, &srq->users, ibv))
+        return vb_verbs_fail(EBUSY, "ibv_destroy_srq", "queue pairs use it");
     vb_verbs_wait_acks(&ibv->mutex, &ibv->cond, &ibv->events_completed, srq->events);
+    if (srq->cq)
+        vb_verbs_lock(&srq->cq->lock); // completions of it go, too
+    int err = vb_srq_destroy(srq->nic);
+    if (srq->cq)
+        vb_verbs_unlock(&srq->cq->lock);
+    if (err)
+        return vb_verbs_fail(-err, "ibv_destroy_srq", NULL);
+    if (srq->xrcd) {
+        vb_verbs_process_lock();
+        srq->xrcd->users--;
+        srq->cq->users--;
+        vb_verbs_process_unlock();
+    }
     pthread_mutex_destroy(&ibv->mutex);
     pthread_cond_destroy(&ibv->cond);
     free(srq);

@@ -32,24 +32,36 @@ enum {
     VB_VERBS_MAX_CQE = 1 << 22, // one of which programs do not see
     VB_VERBS_MAX_SGE = 16,
     VB_VERBS_MAX_RD_ATOMIC = 16,
-    VB_VERBS_BATCH = 16, // requests or completions that are translated at a time
+    VB_VERBS_MAX_KBPS = 400 * 1000 * 1000, // of a queue pair's rate
+    VB_VERBS_BATCH = 16,                   // requests or completions that are translated at a time
+    VB_VERBS_LEFT = 1024,
+    VB_VERBS_TABLE_LOG = 7, // of a table of receive queues
+    VB_VERBS_HASH_KEY = 40,
 };
 
 // Exported symbols; all others are hidden.
 #define VB_VERBS_EXPORT __attribute__((visibility("default")))
 
-struct vb_verbs_event {
-    struct vb_link link;
-    struct ibv_async_event event;
+// Events that another context took and left for this one. As many as a NIC keeps: more are lost.
+struct vb_verbs_left {
+    int wake_fd; // readable while there are any
+    uint32_t head, count;
+    struct ibv_async_event event[VB_VERBS_LEFT];
 };
 
 struct vb_verbs_context {
     struct verbs_context base; // base.context is what applications hold
+    uint32_t generation;       // of the process that opened it
+    const uint32_t *now;       // and that of this process: fork() makes another
     struct vb_link link;       // in the process's list
     struct vb_nic *nic;        // the process's
-    int wake_fd;               // readable while events of ours wait, which another context took
-    struct vb_fifo cqs, qps, srqs;
-    struct vb_fifo events;
+    struct vb_fifo cqs, qps, srqs, xrcds;
+    struct vb_verbs_left left;
+};
+
+struct vb_verbs_td {
+    struct ibv_td td;
+    atomic_uint users; // parent domains
 };
 
 struct vb_verbs_pd {
@@ -57,6 +69,7 @@ struct vb_verbs_pd {
     struct vb_pd *nic;
     struct vb_verbs_pd *parent; // of a parent domain: the domain whose objects it makes
     atomic_uint users;          // parent domains over it
+    struct vb_verbs_td *td;     // of a parent domain, or NULL
 };
 
 struct vb_verbs_mr {
@@ -93,6 +106,7 @@ struct vb_verbs_cq {
     struct ibv_cq_ex cq;
     struct vb_link link;
     struct vb_cq *nic;
+    uint32_t users; // queue pairs and shared receive queues
     struct vb_verbs_lock lock;
     uint32_t comp_events, async_events; // that were handed out
     uint32_t flushed_qpn;               // whose flushed requests were told of
@@ -106,12 +120,20 @@ struct vb_verbs_srq {
     struct vb_link link;
     struct vb_srq *nic;
     struct ibv_srq_attr attr;
+    uint32_t users; // queue pairs
+    struct vb_verbs_xrcd *xrcd;
+    struct vb_verbs_cq *cq; // of an XRC queue
     uint32_t events;
 };
 
 struct vb_verbs_xrcd {
     struct ibv_xrcd xrcd;
+    struct vb_link link;
     uint32_t number;
+    bool of_file; // its handles in this process are those of one file
+    dev_t device;
+    ino_t inode;
+    uint32_t users; // queue pairs and shared receive queues
     // A queue pair that only receives has neither domain nor completions in verbs.
     struct vb_pd *pd;
     struct vb_cq *cq;
@@ -132,6 +154,23 @@ struct vb_verbs_build {
     int error;                   // the first one, positive
 };
 
+// A receive queue of its own: in the NIC a datagram queue pair that nobody knows the number of.
+struct vb_verbs_wq {
+    struct ibv_wq wq;
+    struct vb_qp *nic;
+    struct vb_cq *cq; // of requests, which it has none of
+    struct vb_spin lock;
+    atomic_bool may_receive;
+    uint32_t users; // tables
+};
+
+struct vb_verbs_table {
+    struct ibv_rwq_ind_table table;
+    uint32_t count;
+    uint32_t users; // queue pairs
+    struct vb_verbs_wq *wq[];
+};
+
 struct vb_verbs_qp {
     struct ibv_qp_ex qp;
     struct vb_link link;
@@ -144,6 +183,9 @@ struct vb_verbs_qp {
     uint32_t service;                  // enum vb_service
     atomic_bool may_send, may_receive; // as the application has set its state
     struct ibv_qp_attr attr;           // as last set
+    atomic_uint groups;                // that it is a member of
+    struct vb_verbs_table *table;      // of receive queues, or NULL
+    uint32_t *handles;                 // of an XRC target: how many there are (ibv_open_qp)
     uint32_t events;
     struct vb_verbs_build build;
 };
@@ -151,6 +193,14 @@ struct vb_verbs_qp {
 static inline struct vb_verbs_context *vb_verbs_of(struct ibv_context *context)
 {
     return VB_CONTAINER_OF(context, struct vb_verbs_context, base.context);
+}
+
+// Whether the context is that of the process which this one was forked from. Its locks may be held
+// by threads that are not here, so nothing of it is touched.
+static inline bool vb_verbs_is_dead(struct ibv_context *context)
+{
+    const struct vb_verbs_context *c = vb_verbs_of(context);
+    return __builtin_expect(c->generation != *c->now, 0);
 }
 
 // The first member of each object is the application's.
@@ -213,6 +263,7 @@ uint32_t vb_verbs_units(void);
 void vb_verbs_process_lock(void);
 void vb_verbs_process_unlock(void);
 struct vb_fifo *vb_verbs_contexts(void); // needs that lock
+const uint32_t *vb_verbs_generation(void);
 
 // ---- address.c
 struct vb_verbs_address {
@@ -238,6 +289,11 @@ __attribute__((format(printf, 2, 3))) void vb_verbs_log(enum vb_verbs_level leve
                                                         const char *format, ...);
 // Says that a verb failed and sets errno. Takes and returns a positive errno.
 int vb_verbs_fail(int error, const char *verb, const char *why);
+// 0, or says that the context is dead: EPERM.
+int vb_verbs_refuse_dead(struct ibv_context *context, const char *verb);
+
+// ---- words.c: says why a request or a receive failed, and on which side
+void vb_verbs_tell(struct ibv_context *context, const struct vb_wc *wc);
 
 // ---- refuse.c
 void vb_verbs_refuse_ops(struct verbs_context *ops);
@@ -257,12 +313,15 @@ int vb_verbs_close_xrcd(struct ibv_xrcd *xrcd);
 struct ibv_qp *vb_verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *vb_verbs_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
 // ---- modify.c: of a queue pair that changes or goes
+int vb_verbs_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr);
 void vb_verbs_lock_cqs(const struct vb_verbs_qp *qp);
 void vb_verbs_unlock_cqs(const struct vb_verbs_qp *qp);
 
 // ---- event.c
-// Events of an object that goes are not handed out any more. Needs the process's lock.
-void vb_verbs_forget_events(struct vb_verbs_context *context, const void *object);
+// Takes an object that nobody uses out of its list: no more events of it are handed out. False: it
+// is in use.
+bool vb_verbs_retire(struct ibv_context *context, struct vb_link *link, const uint32_t *users,
+                     const void *object);
 
 // ---- memory.c
 uint32_t vb_verbs_rights(unsigned access);
@@ -272,6 +331,7 @@ struct ibv_td *vb_verbs_alloc_td(struct ibv_context *context, struct ibv_td_init
 int vb_verbs_dealloc_td(struct ibv_td *td);
 struct ibv_pd *vb_verbs_alloc_parent_domain(struct ibv_context *context,
                                             struct ibv_parent_domain_init_attr *attr);
+struct ibv_mr *vb_verbs_alloc_null_mr(struct ibv_pd *pd);
 int vb_verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                        struct ibv_sge *list, uint32_t count);
 
@@ -297,6 +357,20 @@ bool vb_verbs_serves(const struct vb_verbs_qp *qp, enum vb_wr_opcode opcode);
 // Says where a binding leads; EINVAL: it is not allowed.
 int vb_verbs_translate_bind(struct vb_send_wr *wr, const struct ibv_mw_bind_info *info,
                             uint32_t new_key);
+
+// The same for a receive queue of its own.
+int vb_verbs_post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+// ---- wq.c
+struct ibv_wq *vb_verbs_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+int vb_verbs_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr);
+int vb_verbs_destroy_wq(struct ibv_wq *wq);
+struct ibv_rwq_ind_table *vb_verbs_create_table(struct ibv_context *context,
+                                                struct ibv_rwq_ind_table_init_attr *attr);
+int vb_verbs_destroy_table(struct ibv_rwq_ind_table *table);
+// Why datagrams cannot be spread like this, or NULL.
+const char *vb_verbs_judge_spread(const struct ibv_qp_init_attr_ex *attr);
+int vb_verbs_spread(struct vb_verbs_qp *qp, const struct ibv_rx_hash_conf *conf);
 
 // ---- build.c
 int vb_verbs_build_init(struct vb_verbs_qp *qp);

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Verbs programs of our own, in plain C against <infiniband/verbs.h>, under `verbena run`: every byte
-and every status is theirs to judge (verify.c, life.c). And the launcher itself."""
+and every status is theirs to judge (verify.c, life.c, ends.c,
+surface.c, wrong.c). And the launcher itself."""
 
 import os
 import signal
@@ -52,6 +53,21 @@ class Programs(unittest.TestCase):
                 self.assertIn("all ok", done.stdout)
         self.assertIn("fork: ok", self.succeeds("--", program("life"), "leave").stdout)
 
+    def test_ends(self):
+        for port in both_ports():
+            with self.subTest(port=port):  # freed memory that is used shows
+                done = self.succeeds("--port", port, "--", program("ends"), MALLOC_PERTURB_="165")
+                self.assertIn("all ok", done.stdout)
+        slow = self.succeeds("--faults", "delay=100ms", "--", program("ends"), "polling")
+        self.assertIn("polls while a queue pair ends: many", slow.stdout)
+
+    def test_surface(self):
+        for port in both_ports():
+            with self.subTest(port=port):
+                done = self.succeeds("--port", port, "--", program("surface"))
+                self.assertIn("all ok", done.stdout)
+                self.assertEqual(done.stderr, "")
+
     def test_killed_in_the_middle(self):
         for port in both_ports():
             with self.subTest(port=port):
@@ -79,6 +95,23 @@ class Words(unittest.TestCase):
         self.assertIn("RESET to INIT: an attribute that this step needs is missing", done.stderr)
         quiet = command.run("run", "--", program("verify"), "old")
         self.assertEqual(quiet.stderr, "")
+
+    def test_each_reason(self):
+        done = command.run("run", "--log", "error", "--address", ADDRESS, "--", program("wrong"))
+        self.assertEqual(done.returncode, 0, done)
+        lines = done.stderr.splitlines()
+        for who, words in (
+                ("request", "receiver not ready: the peer posted no receive in time"),
+                ("request", "timeout: no answer from the peer: retries exceeded"),
+                ("request", "wrong key, on the peer's side: the remote key, range or right"),
+                ("request", "wrong key, on this side: a local key, range or right is wrong"),
+                ("receive", "wrong length, on this side: the message is longer than the receive"),
+                ("request", "wrong length or form, on the peer's side")):
+            with self.subTest(words):
+                self.assertTrue(any(f"to {ADDRESS}, queue pair" in line and words in line and
+                                    f" {who} with wr_id" in line for line in lines), done)
+        quiet = command.run("run", "--", program("wrong"))
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
 
     def test_where_the_device_is(self):
         done = command.run("run", "--log", "info", "--address", ADDRESS, "--", program("verify"))

@@ -4,8 +4,9 @@
 ibverbs-utils and perftest's tools, a server and a client each. The exit status of both and the
 result line of the tool are judged; one table goes to stdout. Times are information, never judged.
 
---full runs every combination; without, one of each kind. --namespaces puts the two sides into two
-network namespaces (needs root), --ipv6 besides puts the NICs on IPv6 addresses.
+--full runs every combination; without, one of each kind, and some of them between two network
+namespaces, over IPv4 and over IPv6 (needs root). --namespaces runs all of them there, --ipv6 besides
+with the NICs on IPv6 addresses.
 Host packages: ibverbs-utils, perftest, iproute2.
 """
 
@@ -32,8 +33,9 @@ BANDWIDTH_TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw")
 LATENCY_TOOLS = ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat")
 SERVICES = {"ib_send": ("RC", "UC", "UD", "XRC"), "ib_write": ("RC", "UC", "XRC"),
             "ib_read": ("RC", "XRC"), "ib_atomic": ("RC", "XRC")}
-# Unreliable services have no flow control: a receiver that is not scheduled in time loses messages,
-# and the tool waits for them for ever. So no more than its buffers hold.
+# Unreliable services have no flow control: between two machines' worth of network a receiver that is
+# not scheduled in time loses messages, and the tool waits for them for ever. So no more than its
+# buffers hold. On one machine the sender sees how full the receiver is.
 LIGHT = {("ib_send_bw", "UC"): ("-n", "200", "-s", "512"),
          ("ib_send_bw", "UD"): ("-n", "200", "-s", "512")}
 ALL_SIZES = 23  # -a: 2 to 8388608
@@ -44,6 +46,7 @@ class Case:
     tool: str
     options: tuple = ()
     run: tuple = ()  # options of `verbena run`
+    words: str = ""  # the client fails, and says so
     iterations: str = "-"
     figure: str = "-"
 
@@ -92,14 +95,15 @@ def variants(tool, service, full):
         yield ("-A", "CMP_AND_SWAP")
 
 
-def perftest_cases(full):
+def perftest_cases(full, apart):
     for tool in BANDWIDTH_TOOLS + LATENCY_TOOLS:
         for service in SERVICES[tool.rpartition("_")[0]]:
             if not full and tool in LATENCY_TOOLS and service == "XRC" and tool != "ib_send_lat":
                 continue  # the quick run takes no more than a minute or so
             for variant in variants(tool, service, full):
                 given = () if service == "RC" else ("-c", service)
-                yield Case(tool, (*given, *variant, *LIGHT.get((tool, service), ())))
+                light = LIGHT.get((tool, service), ()) if apart else ()
+                yield Case(tool, (*given, *variant, *light))
     if not full:
         yield Case("ib_send_bw", ("-e",))
         yield Case("ib_send_bw", ("--use-srq", "-q", "4"))
@@ -109,6 +113,20 @@ def perftest_cases(full):
     faults = ("--faults", "drop=1%,reorder=1%,delay=50us")
     yield Case("ib_write_bw", ("-n", "1000", "-s", "4096"), faults)
     yield Case("ib_send_lat", ("-n", "200"), faults)
+    yield Case("ib_write_bw", ("-n", "100", "-u", "8"), ("--faults", "drop=100%"),
+               "timeout: no answer from the peer: retries exceeded")
+
+
+def apart_cases(ipv6):
+    """One of each kind between two namespaces."""
+    for kind in ("rc", "ud") if ipv6 else ("rc", "uc", "ud", "srq", "xsrq"):
+        yield Case(f"ibv_{kind}_pingpong")
+    for tool in ("ib_send_bw", "ib_read_lat") if ipv6 else (*BANDWIDTH_TOOLS, "ib_write_lat"):
+        yield Case(tool)
+    yield Case("ib_send_bw", ("-c", "UD", *LIGHT["ib_send_bw", "UD"]))
+    if not ipv6:
+        yield Case("ib_send_lat", ("-c", "XRC"))
+        yield Case("ib_send_bw", ("-e", "--use-srq", "-q", "4"))
 
 
 class Place:
@@ -132,10 +150,10 @@ class Place:
 
 
 class Table:
-    def __init__(self, options, server, client, host):
+    def __init__(self, options, server, client, host, ipv6):
         self.verbena = options.build / "verbena"
         self.server, self.client, self.host = server, client, host
-        self.ipv6 = options.ipv6
+        self.ipv6 = ipv6
         self.port = FIRST_TCP_PORT + os.getpid() % 2000 * 16
 
     def command(self, case, peer):
@@ -164,6 +182,8 @@ class Table:
                 side.wait(max(0.1, deadline - time.monotonic()))
                 if side.returncode:
                     deadline = min(deadline, time.monotonic() + GRACE_S)
+            if case.words:
+                return self.judge_failure(case, sides)
             if any(side.returncode for side in sides):
                 return self.complain("exit status " + " and ".join(
                     str(side.returncode) for side in sides), sides)
@@ -176,6 +196,13 @@ class Table:
                     side.kill()
                 side.wait()
                 side.stdout.close()
+
+    def judge_failure(self, case, sides):
+        if not sides[-1].returncode:
+            return self.complain("the client succeeded", sides)
+        said = sides[-1].stdout.read()
+        case.figure = "failed"
+        return None if case.words in said else f"'{case.words}' was not said: {said[-200:]}"
 
     @staticmethod
     def complain(what, sides):
@@ -247,31 +274,46 @@ def parse():
 
 
 def run_all(table, cases):
+    """Runs the cases and returns how many failed."""
     failures = 0
     print(TABLE.format("program", "options", "where", "iters", "figure", "outcome"), flush=True)
     for case in cases:
         wrong = table.run(case)
         failures += wrong is not None
-        where = "netns" if table.server.namespace else "local"
+        where = "local" if not table.server.namespace else "ipv6" if table.ipv6 else "netns"
         print(TABLE.format(case.tool, " ".join((*case.run, *case.options)) or "-", where,
                            case.iterations, case.figure, wrong or "ok"), flush=True)
-    print(f"{len(cases)} runs, {failures} failed")
-    if failures:
-        raise outcome.Failure(f"{failures} of {len(cases)} runs")
+    print(f"{len(cases)} runs, {failures} failed", flush=True)
+    return failures
+
+
+def run_apart(options, cases, ipv6):
+    """The same between two namespaces."""
+    with two_namespaces(ipv6) as (server, client, host):
+        return run_all(Table(options, server, client, host, ipv6), cases)
+
+
+def wanted(options, *lists):
+    return [case for cases in lists for case in cases if options.only in case.name()]
 
 
 def main(options):
     missing = [t for t in ("ibv_rc_pingpong", "ib_send_bw") if not shutil.which(t)]
     if missing:
         raise outcome.Skip(f"missing: {', '.join(missing)}")
-    cases = [c for c in (*pingpong_cases(options.full), *perftest_cases(options.full))
-             if options.only in c.name()]
-    with contextlib.ExitStack() as stack:
-        if options.namespaces:
-            server, client, host = stack.enter_context(two_namespaces(options.ipv6))
+    cases = wanted(options, pingpong_cases(options.full),
+                   perftest_cases(options.full, options.namespaces))
+    if options.namespaces:
+        failures = run_apart(options, cases, options.ipv6)
+    else:
+        failures = run_all(Table(options, Place(), Place(), "127.0.0.1", False), cases)
+        if os.geteuid() == 0:
+            for ipv6 in (False, True):
+                failures += run_apart(options, wanted(options, apart_cases(ipv6)), ipv6)
         else:
-            server, client, host = Place(), Place(), "127.0.0.1"
-        run_all(Table(options, server, client, host), cases)
+            print("not root: nothing between namespaces")
+    if failures:
+        raise outcome.Failure(f"{failures} runs")
 
 
 if __name__ == "__main__":
