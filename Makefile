@@ -40,6 +40,7 @@ soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
 	@$(BUILD)/verbena sim --seeds $(SOAK_SEEDS)
 	@sim/mutants/run.sh
 	@sim/mutants/run.sh --chain
+	@sim/mutants/run.sh --cm
 
 soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's CPU asleep
 	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port shm

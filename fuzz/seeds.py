@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of the fuzzers of packets, live queue pairs, work-queue entries, offloads and shared
-memory: one story per file, in the bytes that they read as choices (fuzz/rig*.c and each fuzzer's
+"""Writes the seeds of the fuzzers of packets, live queue pairs, work-queue entries, offloads, shared
+memory and communication managers: one story per file, in the bytes that they read as choices (fuzz/rig*.c and each fuzzer's
 own head). To be run again when the meaning of those changes."""
 
 import pathlib
@@ -484,13 +484,52 @@ def offloads():
                             ask]))
 
 
+# ---- communication managers
+
+def managers():
+    (connect, look_up, pass_on, pick, repeat, bend, lose, take, do, wait, forge, again, listen,
+     unlisten) = range(14)
+    accept, reject, confirm, delay, heard, disconnect, abandon, found = range(8)
+    a, b = 0, 128
+    ask = bytes([a | connect, 7, 20, 1, 0, 17, 5, 0])
+
+    def call(who, what, size=40, which=0):
+        return bytes([who | do, which, what, size])
+
+    asked = ask + bytes([a | pass_on, b | take, 1])
+    answered = asked + call(b, accept) + bytes([b | pass_on, a | take, 1])
+    stands = answered + call(a, confirm) + bytes([a | pass_on, b | take, 1])
+    yield "stands", stands
+    yield "leaves", stands + call(a, disconnect) + bytes([a | pass_on, b | pass_on, a | take, 9, b | take, 9,
+                                                          wait, 35, a | take, 9, b | take, 9])
+    yield "both_leave", stands + call(a, disconnect) + call(b, disconnect) + bytes(
+        [a | pass_on, b | pass_on, a | pass_on, b | pass_on, wait, 35])
+    yield "rejects", asked + call(b, reject) + bytes([a | again, b | pass_on, a | take, 9])
+    yield "delays", asked + call(b, delay, 12) + bytes([b | pass_on]) + call(b, accept) + bytes(
+        [b | pass_on, a | take, 1]) + call(a, delay, 12) + call(a, abandon)
+    yield "heard", answered + call(b, heard) + call(b, abandon)
+    yield "silence", ask + bytes([a | lose]) + bytes([wait, 31]) * 20 + bytes([a | take, 9])
+    yield "repeats", ask + bytes([a | repeat, 0, a | repeat, 0, b | take, 9]) + call(b, accept) + bytes(
+        [b | repeat, 0, b | repeat, 0])
+    yield "bent", stands + ask + bytes([a | bend, 3, 24, 1, 26, 2, 17, 0x15, 30, 4])
+    yield "stale", stands + ask + bytes([a | pass_on, b | pass_on, b | pass_on])
+    yield "flood", (ask + bytes([a | pass_on])) * 9 + bytes([b | unlisten, b | listen, 1])
+    lookup = bytes([a | look_up, 7, 20, 1, 0, 0, 0, 0, a | pass_on, b | take, 1])
+    yield "found", lookup + call(b, found) + bytes([b | pass_on, a | take, 9])
+    yield "forged", stands + b"".join(bytes([who | forge, 12, kind, 0, 0]) + bytes(8) + bytes([0, 0, 17, 0])
+                                      for who in (a, b) for kind in range(0x10, 0x1b))
+    for kind in range(0x10, 0x1b):
+        yield f"mad_{kind:x}", (bytes([1, 7, 2, 3]) + bytes(13) + bytes([kind]) + bytes(6) +
+                                bytes(i & 0x3f for i in range(232)))
+
+
 def main():
     corpus = pathlib.Path(__file__).parent / "corpus"
     for fuzzer, stories in (("fuzz_frames", frames()), ("fuzz_wqe", entries()),
                             ("fuzz_chain", chains()),
                             ("fuzz_tenant", offloads()),
                             ("fuzz_packet", packets()), ("fuzz_shm", guests()),
-                            ("fuzz_shm_peer", peers())):
+                            ("fuzz_shm_peer", peers()), ("fuzz_cm", managers())):
         (corpus / fuzzer).mkdir(parents=True, exist_ok=True)
         for name, story in stories:
             (corpus / fuzzer / name).write_bytes(getattr(story, "bytes", story))

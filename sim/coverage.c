@@ -112,6 +112,7 @@ void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
 {
     for (int i = 0; i < VB_COVER_COUNT; i++)
         into->row[i] += from->row[i];
+    vb_cmcover_merge(&into->cm, &from->cm);
     for (int a = 0; a < VB_QPS_COUNT; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
             into->moved[a][b] += from->moved[a][b];

@@ -5,6 +5,7 @@
 #define VB_SIM_COVERAGE_H
 
 #include "nic/dev.h"
+#include "sim/cm_cover.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -345,6 +346,7 @@ struct vb_coverage {
     uint64_t row[VB_COVER_COUNT];
     uint64_t moved[VB_QPS_COUNT][VB_QPS_COUNT];   // state transitions done, by [from][to]
     uint64_t refused[VB_QPS_COUNT][VB_QPS_COUNT]; // state transitions refused
+    struct vb_cmcover cm; // of worlds of communication managers, a table of its own
 };
 
 static inline void vb_cover(struct vb_coverage *c, enum vb_cover_row row)

@@ -3,6 +3,7 @@
 #include "sim/run.h"
 
 #include "sim/chain_world.h"
+#include "sim/cm_world.h"
 #include "sim/world.h"
 
 #include <assert.h>
@@ -50,6 +51,27 @@ static int run_chains(const struct vb_scenario *scen, FILE *trace, struct vb_sim
     return 0;
 }
 
+static int run_cm(const struct vb_sim_opts *opts, struct vb_sim_result *result,
+                  struct vb_coverage *cover)
+{
+    struct vb_cmworld *w = vb_cmworld_create(opts->seed, &cover->cm, opts->trace);
+
+    if (!w)
+        return -ENOMEM;
+    vb_cmworld_run(w);
+    *result = (struct vb_sim_result){.seed = opts->seed,
+                                     .nics = w->ends,
+                                     .digest = w->digest.value,
+                                     .events = w->events,
+                                     .works = w->pacts,
+                                     .time_ns = w->now_ns,
+                                     .violated = w->violated};
+    static_assert(sizeof result->text >= sizeof w->violation, "room for the text");
+    memcpy(result->text, w->violation, sizeof w->violation);
+    vb_cmworld_destroy(w);
+    return 0;
+}
+
 int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
                struct vb_coverage *cover)
 {
@@ -58,6 +80,8 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
                   (opts->chains == VB_SIM_CHAINS_DRAWN && vb_chainworld_is_drawn(opts->seed));
     int err = 0;
 
+    if (opts->cm)
+        return run_cm(opts, result, cover);
     vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
     *result = (struct vb_sim_result){.seed = opts->seed, .nics = scen.nics};
     if (opts->chains != VB_SIM_CHAINS_ONLY)

@@ -22,6 +22,7 @@ struct vb_sim_opts {
     uint32_t nics; // 0: drawn
     FILE *trace;   // NULL: none
     enum vb_sim_chains chains;
+    bool cm; // a world of communication managers, and no other
 };
 
 struct vb_sim_result {

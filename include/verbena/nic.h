@@ -260,7 +260,10 @@ struct vb_qp_opts {
     uint32_t send_sge, recv_sge;     // scatter entries each, at most 16; 0: one
     uint32_t inline_bytes;           // longest inline payload; 0: none
     uint32_t xrcd;                   // VB_SERVICE_XRC_RECV
-    uint32_t chain;                  // enum vb_qp_chain
+    // The management queue pair, number 1: VB_SERVICE_UD, with queues on unit 1 of a NIC with one
+    // unit and on unit 2 otherwise. One for each NIC; -EBUSY: there is one.
+    bool management;
+    uint32_t chain; // enum vb_qp_chain
     // Of cross-channel queue pairs:
     uint32_t fetch_depth;       // entries fetched ahead; 0: the default
     uint32_t rate, burst;       // entries executed per second, and at once; 0: no limit

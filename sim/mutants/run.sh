@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh [--chain] [NAME…]: plants each bug of this directory into a copy of the sources and expects
+# run.sh [--chain|--cm] [NAME…]: plants each bug of this directory into a copy of the sources and expects
 # the simulator to find it within SEEDS (200) seeds. With --chain it plants those of chain/, which
 # the unit tests of chain programs have to find, random programs (FLOW_PROGRAMS, 500) among them, or
-# the simulator's worlds of chain programs (CHAIN_SEEDS, 500): some need a network with faults.
+# the simulator's worlds of chain programs (CHAIN_SEEDS, 500): some need a network with faults. With
+# --cm it plants those of cm/, for the worlds of communication managers.
 # Fails if one survives or no longer applies.
 set -eu
 
@@ -11,12 +12,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 seeds=${SEEDS:-200}
 what=sim
+only=
 targets=verbena
 if [ "${1:-}" = --chain ]; then
     what=chain
     programs="test_cross test_loop test_local test_cross_wire test_hash_get test_flow"
     targets="$programs verbena"
     here=$here/chain
+    shift
+elif [ "${1:-}" = --cm ]; then
+    only=--cm
+    here=$here/cm
     shift
 fi
 copy=$(mktemp -d "${TMPDIR:-/tmp}/verbena-mutants.XXXXXX")
@@ -55,14 +61,15 @@ hunt_chain() {
 }
 
 hunt() {
-    if [ $what = sim ]; then hunt_seeds "$seeds"; else hunt_chain; fi
+    # shellcheck disable=SC2086 # none or one
+    if [ $what = sim ]; then hunt_seeds "$seeds" $only; else hunt_chain; fi
 }
 
 tests=$([ $what = chain ] && echo ON || echo OFF)
 cmake -G Ninja -S . -B out -DVERBENA_TESTS="$tests" >build.log 2>&1 || { cat build.log; exit 1; }
 build
 hunted=$(hunt)
-if [ -n "$hunted" ] || { [ $what = sim ] && ! ./out/verbena sim --seeds "$seeds" >found.txt 2>&1; }; then
+if [ -n "$hunted" ] || { [ $what = sim ] && ! ./out/verbena sim --seeds "$seeds" $only >found.txt 2>&1; }; then
     echo "run.sh: the sources fail without any mutant:"
     cat found.txt
     exit 1

@@ -21,7 +21,7 @@ struct sim_fields {
     uint32_t seed, seeds, start, ops, nics, jobs;
     const char *chains_text;
     enum vb_sim_chains chains;
-    bool trace, coverage, require_coverage, json;
+    bool cm, trace, coverage, require_coverage, json;
     bool one; // --seed was given
 };
 
@@ -45,6 +45,8 @@ static const struct vb_option options[] = {
     {"chains", NULL, VB_OPTION_TEXT, "drawn", "WORD",
      "worlds of chain programs: drawn (half of the seeds have one, too), none, only",
      FIELD(chains_text), 0, 0},
+    {"cm", NULL, VB_OPTION_FLAG, "0", NULL, "worlds of communication managers instead", FIELD(cm),
+     0, 0},
     {"trace", NULL, VB_OPTION_FLAG, "0", NULL, "print every event (needs --seed)", FIELD(trace), 0,
      0},
     {"coverage", NULL, VB_OPTION_FLAG, "0", NULL,
@@ -89,6 +91,8 @@ static void print_replay(const struct sim_fields *f, uint64_t seed, FILE *out)
         fprintf(out, " --nics %u", f->nics);
     if (f->chains != VB_SIM_CHAINS_DRAWN)
         fprintf(out, " --chains %s", f->chains_text);
+    if (f->cm)
+        fprintf(out, " --cm");
 }
 
 static void print_violation(const struct sim_fields *f, const struct vb_sim_result *r)
@@ -124,13 +128,23 @@ static void print_json_violation(const struct sim_fields *f, const struct vb_sim
     printf("\"}");
 }
 
+static uint32_t empty_rows(const struct sim_fields *f, const struct vb_coverage *c)
+{
+    return f->cm ? vb_cmcover_zero_rows(&c->cm) : vb_cover_zero_rows(c);
+}
+
+static uint32_t print_coverage(const struct sim_fields *f, const struct vb_coverage *c)
+{
+    return f->cm ? vb_cmcover_print(&c->cm, stdout) : vb_cover_print(c, stdout);
+}
+
 static void print_json(const struct sim_fields *f, uint64_t first, uint64_t seeds,
                        const struct vb_batch_result *r, double seconds)
 {
     printf("{\"first\": %" PRIu64 ", \"seeds\": %" PRIu64 ", \"done\": %" PRIu64
            ", \"work_requests\": %" PRIu64 ", \"steps\": %" PRIu64
            ", \"seconds\": %.3f, \"empty_rows\": %u, \"violation\": ",
-           first, seeds, r->done, r->works, r->events, seconds, vb_cover_zero_rows(&r->cover));
+           first, seeds, r->done, r->works, r->events, seconds, empty_rows(f, &r->cover));
     print_json_violation(f, &r->worst);
     if (f->one)
         printf(", \"digest\": \"%016" PRIx64 "\"", r->worst.digest);
@@ -145,7 +159,8 @@ static int run_one(const struct sim_fields *f)
                                      .ops = f->ops,
                                      .nics = f->nics,
                                      .trace = f->trace ? stdout : NULL,
-                                     .chains = f->chains};
+                                     .chains = f->chains,
+                                     .cm = f->cm};
     struct vb_batch_result r = {.done = 1};
     struct vb_sim_result one;
     double begun = seconds_now();
@@ -168,8 +183,8 @@ static int run_one(const struct sim_fields *f)
     if (!f->json)
         printf("digest %016" PRIx64 "\n", one.digest);
     if (f->coverage && !f->json)
-        vb_cover_print(&r.cover, stdout);
-    bool empty = f->require_coverage && vb_cover_zero_rows(&r.cover) > 0;
+        print_coverage(f, &r.cover);
+    bool empty = f->require_coverage && empty_rows(f, &r.cover) > 0;
     return one.violated || empty;
 }
 
@@ -199,7 +214,7 @@ static int judge_coverage(const struct sim_fields *f, const struct vb_batch_resu
 {
     bool required = f->require_coverage || (f->coverage && f->seeds >= COVERAGE_SEEDS);
     uint32_t empty =
-        f->coverage && !f->json ? vb_cover_print(&r->cover, stdout) : vb_cover_zero_rows(&r->cover);
+        f->coverage && !f->json ? print_coverage(f, &r->cover) : empty_rows(f, &r->cover);
 
     if (empty && required)
         fprintf(stderr, "verbena sim: %u rows of the coverage table are empty\n", empty);
@@ -218,6 +233,7 @@ static int run_many(const struct sim_fields *f)
                                        .ops = f->ops,
                                        .nics = f->nics,
                                        .chains = f->chains,
+                                       .cm = f->cm,
                                        .progress = show_progress,
                                        .ctx = &d};
     struct vb_batch_result r;

@@ -48,6 +48,7 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
         .rate = o->rate,
         .burst = o->burst,
         .program = o->program ? o->program->number : 0,
+        .gsi = o->management,
     };
     if (o->xrcd > nic->xrcds || o->send_cq->driver.audits || o->recv_cq->driver.audits)
         return -EINVAL;

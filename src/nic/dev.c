@@ -529,7 +529,9 @@ static void join_program(const struct vb_qpc *qp, struct vb_program *program)
 static uint32_t qpn_draw(struct vb_dev *dev, const struct vb_pu *pu)
 {
     uint32_t i = dev->qp_hint, qpn;
-    while (dev->qps[i] || i % dev->pu_count != pu->index)
+    // The management queue pair's place is the last to be given away.
+    bool spares = pu->qp_count + 1 < VB_DOORBELL_QPS / dev->pu_count;
+    while (dev->qps[i] || i % dev->pu_count != pu->index || (i == VB_QPN_GSI && spares))
         i = (i + 1) % VB_DOORBELL_QPS;
     dev->qp_hint = (i + 1) % VB_DOORBELL_QPS;
     // One generation less than there could be, so that none gets the number of a group's members.
@@ -556,6 +558,10 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
         return -EINVAL;
     if (send_cq->pu->qp_count >= VB_DOORBELL_QPS / dev->pu_count)
         return -ENOMEM;
+    if (attr->gsi && (attr->type != VB_QPT_UD || send_cq->pu->index != VB_QPN_GSI % dev->pu_count))
+        return -EINVAL;
+    if (attr->gsi && dev->qps[VB_QPN_GSI])
+        return -EBUSY;
     int err = vb_timers_reserve(&send_cq->pu->timers, timers_after(dev));
     if (!err)
         err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
@@ -575,7 +581,7 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
     dev->crosses += qp->cross != NULL;
     if (program)
         join_program(qp, program);
-    qp->qpn = qpn_draw(dev, qp->pu);
+    qp->qpn = attr->gsi ? VB_QPN_GSI : qpn_draw(dev, qp->pu);
     qp->sq.source.qpn = qp->qpn;
     dev->qps[qp->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     dev->qp_count++;

@@ -133,6 +133,11 @@ struct vb_qpc_attr {
     uint32_t fetch_depth;            // of a loop; 0: as the device's
     uint32_t rate, burst;            // entries per second, and at once; 0: no limit
     uint32_t program;                // 0: none
+    bool gsi;                        // the management queue pair, number VB_QPN_GSI: datagrams
+};
+
+enum {
+    VB_QPN_GSI = 1
 };
 
 struct vb_program_attr {

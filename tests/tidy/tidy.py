@@ -27,11 +27,11 @@ UNLICENSED = {".md", ".gitignore"}
 
 # Layers, lowest first; an include may point to its own rank or below. Public headers are below
 # all. src/kv stands on the public headers alone.
-RANKS = {"public": -1, "base": 0, "wire": 1, "nic": 2, "chain": 3, "kernel": 3, "rma": 3,
+RANKS = {"public": -1, "base": 0, "wire": 1, "nic": 2, "cm": 3, "chain": 3, "kernel": 3, "rma": 3,
          "cost": 4, "port": 4, "host": 5, "kv": 6, "verbs": 6, "mlx5": 7, "efa": 7, "sim": 6,
          "cli": 7}
 ISOLATED = {"public": {"public"}, "kv": {"public", "kv"}}
-PURE = {"wire", "nic", "chain", "cost", "kernel", "rma"}
+PURE = {"wire", "nic", "cm", "chain", "cost", "kernel", "rma"}
 STATELESS = set(RANKS) - {"cli"}
 # fork(), exit() and opening a device name no object
 PROCESS_WIDE = {"src/host/process.c", "src/verbs/process.c", "src/verbs/real.c"}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pair 1, and the thread that carries messages between it and the communication manager.
+#include "host/cm.h"
+
+#include "base/bytes.h"
+#include "host/host.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    RECEIVES = 128,
+    SENDS = 64,
+    GRH_BYTES = 40,
+    SLOT_BYTES = 320, // a message behind its IP header
+    BATCH = 16,
+    DRAIN_NS = 100 * 1000 * 1000, // how long closing waits for what is to be sent
+};
+
+static_assert(SLOT_BYTES >= GRH_BYTES + VB_MAD_BYTES, "room for a message");
+
+struct vb_host_cm {
+    struct vb_nic *nic;
+    struct vb_cm *cm;
+    bool ipv4;
+    struct vb_pd *pd;
+    struct vb_mr *mr;
+    struct vb_channel *channel;
+    struct vb_cq *cq;
+    struct vb_qp *qp;
+    uint8_t *memory; // slots to receive, then slots to send
+    uint32_t free[SENDS], frees;
+    pthread_mutex_t lock;
+    int wake_fd, event_fd;
+    bool told;              // event_fd says that there are events
+    uint64_t sleeps_to_ns;  // what the thread waits for
+    bool running, stopping; // the thread
+    pthread_t thread;
+};
+
+// ---- messages between the queue pair and the manager; all need the lock
+
+static uint8_t *slot(struct vb_host_cm *h, uint64_t number)
+{
+    return h->memory + number * SLOT_BYTES;
+}
+
+static void post_receive(struct vb_host_cm *h, uint64_t number)
+{
+    const struct vb_sge sge = {(uintptr_t)slot(h, number), SLOT_BYTES, vb_mr_key(h->mr)};
+    const struct vb_recv_wr wr = {.wr_id = number, .sge = &sge, .num_sge = 1};
+    vb_post_recv(h->qp, &wr, 1);
+}
+
+// What comes from another queue pair than a manager's is no message.
+static void receive(struct vb_host_cm *h, const struct vb_wc *wc)
+{
+    const uint8_t *bytes = slot(h, wc->wr_id);
+    struct vb_ip from = {{[10] = 0xff, 0xff}};
+
+    if (wc->status == VB_WC_OK && wc->byte_len >= GRH_BYTES && wc->src_qpn == VB_GSI_QPN) {
+        if (h->ipv4)
+            memcpy(from.b + 12, bytes + 32, 4);
+        else
+            memcpy(from.b, bytes + 8, 16);
+        vb_cm_input(h->cm, vb_clock_ns(), &from, bytes + GRH_BYTES, wc->byte_len - GRH_BYTES);
+    }
+    if (wc->status != VB_WC_FLUSHED)
+        post_receive(h, wc->wr_id);
+}
+
+static void poll_all(struct vb_host_cm *h)
+{
+    struct vb_wc wc[BATCH];
+    int n;
+
+    while ((n = vb_poll_cq(h->cq, wc, BATCH)) > 0)
+        for (int i = 0; i < n; i++) {
+            if (wc[i].wr_id < RECEIVES)
+                receive(h, &wc[i]);
+            else
+                h->free[h->frees++] = (uint32_t)wc[i].wr_id;
+        }
+}
+
+// What finds no slot waits in the manager's outbox, and goes when a slot is free again.
+static void send_all(struct vb_host_cm *h)
+{
+    struct vb_ip to;
+
+    while (h->frees > 0) {
+        uint32_t number = h->free[h->frees - 1];
+        if (!vb_cm_take_message(h->cm, &to, slot(h, number)))
+            return;
+        const struct vb_sge sge = {(uintptr_t)slot(h, number), VB_MAD_BYTES, vb_mr_key(h->mr)};
+        struct vb_send_wr wr = {.wr_id = number,
+                                .sge = &sge,
+                                .num_sge = 1,
+                                .opcode = VB_WR_SEND,
+                                .flags = VB_WR_SIGNALED,
+                                .to = {.qpn = VB_GSI_QPN, .qkey = VB_GSI_QKEY}};
+        memcpy(wr.to.gid, to.b, 16);
+        if (vb_post_send(h->qp, &wr, 1) == 1)
+            h->frees--;
+    }
+}
+
+static void tell(struct vb_host_cm *h)
+{
+    if (h->told || !vb_cm_has_event(h->cm))
+        return;
+    h->told = true;
+    (void)!write(h->event_fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+// Everything that can be done now. Returns when to come again.
+static uint64_t serve(struct vb_host_cm *h)
+{
+    poll_all(h);
+    uint64_t next_ns = vb_cm_poll(h->cm, vb_clock_ns());
+    send_all(h);
+    tell(h);
+    return next_ns;
+}
+
+// ---- the thread
+
+static void wait_until(struct vb_host_cm *h, uint64_t until_ns)
+{
+    struct pollfd fds[] = {{.fd = vb_channel_fd(h->channel), .events = POLLIN},
+                           {.fd = h->wake_fd, .events = POLLIN}};
+    uint64_t now_ns = vb_clock_ns(), left_ns = until_ns > now_ns ? until_ns - now_ns : 0, drained;
+    struct timespec left = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
+
+    ppoll(fds, 2, until_ns == UINT64_MAX ? NULL : &left, NULL);
+    (void)!read(h->wake_fd, &drained, sizeof drained);
+}
+
+static void *run(void *arg)
+{
+    struct vb_host_cm *h = arg;
+    struct vb_cq *cq;
+
+    pthread_mutex_lock(&h->lock);
+    while (!h->stopping) {
+        while (vb_channel_take(h->channel, &cq) == 0)
+            ;
+        // What comes between this and the look at the queue is told of.
+        vb_cq_arm(h->cq, false);
+        h->sleeps_to_ns = serve(h);
+        uint64_t until_ns = h->sleeps_to_ns;
+        pthread_mutex_unlock(&h->lock);
+        wait_until(h, until_ns);
+        pthread_mutex_lock(&h->lock);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return NULL;
+}
+
+static int start(struct vb_host_cm *h)
+{
+    sigset_t all, before;
+
+    sigfillset(&all); // the application's signals are the application's
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = -pthread_create(&h->thread, NULL, run, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    h->running = !err;
+    return err;
+}
+
+static void wake(struct vb_host_cm *h)
+{
+    (void)!write(h->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+// ---- opening and closing
+
+static int open_queue(struct vb_host_cm *h)
+{
+    size_t bytes = (size_t)(RECEIVES + SENDS) * SLOT_BYTES;
+    struct vb_cq_opts cq = {.entries = 2 * (RECEIVES + SENDS), .unit = h->nic->lanes > 1 ? 2 : 1};
+    int err = vb_pd_alloc(h->nic, &h->pd);
+
+    h->memory = calloc(1, bytes);
+    if (!err && !h->memory)
+        err = -ENOMEM;
+    if (!err)
+        err = vb_mr_reg(h->pd, h->memory, bytes, VB_RIGHT_LOCAL_WRITE, &h->mr);
+    if (!err)
+        err = vb_channel_create(h->nic, &h->channel);
+    cq.channel = h->channel;
+    if (!err)
+        err = vb_cq_create(h->nic, &cq, &h->cq);
+    const struct vb_qp_opts qp = {.service = VB_SERVICE_UD,
+                                  .management = true,
+                                  .send_cq = h->cq,
+                                  .recv_cq = h->cq,
+                                  .send_depth = SENDS,
+                                  .recv_depth = RECEIVES};
+    if (!err)
+        err = vb_qp_create(h->pd, &qp, &h->qp);
+    if (!err)
+        err = vb_qp_connect(h->qp, &(struct vb_qp_peer){.qkey = VB_GSI_QKEY});
+    for (uint32_t i = 0; i < RECEIVES && !err; i++)
+        post_receive(h, i);
+    for (uint32_t i = 0; i < SENDS; i++)
+        h->free[h->frees++] = RECEIVES + i;
+    return err;
+}
+
+static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
+{
+    struct vb_cm_opts opts = given ? *given : (struct vb_cm_opts){0};
+
+    vb_nic_gid(h->nic, opts.local.b);
+    h->ipv4 = vb_ip_is_v4(&opts.local);
+    // As network cards make theirs of their hardware address.
+    if (!opts.ca_guid)
+        opts.ca_guid = vb_get_be64(opts.local.b) ^ vb_get_be64(opts.local.b + 8);
+    if (!opts.seed[0] && !opts.seed[1] &&
+        getrandom(opts.seed, sizeof opts.seed, 0) != sizeof opts.seed)
+        return -EIO;
+    h->cm = vb_cm_create(&opts);
+    return h->cm ? 0 : -ENOMEM;
+}
+
+int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb_host_cm **host)
+{
+    struct vb_host_cm *h = calloc(1, sizeof *h);
+
+    if (!h)
+        return -ENOMEM;
+    h->nic = nic;
+    pthread_mutex_init(&h->lock, NULL);
+    h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    h->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int err = h->wake_fd < 0 || h->event_fd < 0 ? -errno : make_manager(h, opts);
+    if (!err)
+        err = open_queue(h);
+    if (!err)
+        err = start(h);
+    if (err) {
+        vb_host_cm_close(h);
+        return err;
+    }
+    *host = h;
+    return 0;
+}
+
+// What was said leaves, whoever still listens.
+static void drain(struct vb_host_cm *h)
+{
+    uint64_t until_ns = vb_clock_ns() + DRAIN_NS;
+
+    do {
+        send_all(h);
+        poll_all(h);
+    } while (h->frees < SENDS && vb_clock_ns() < until_ns);
+}
+
+static void stop(struct vb_host_cm *h)
+{
+    pthread_mutex_lock(&h->lock);
+    h->stopping = true;
+    pthread_mutex_unlock(&h->lock);
+    wake(h);
+    pthread_join(h->thread, NULL);
+    drain(h);
+}
+
+void vb_host_cm_close(struct vb_host_cm *h)
+{
+    // A child of fork() has not the thread, and nothing of the NIC is its own.
+    if (h->running && !vb_host_is_foreign(h->nic))
+        stop(h);
+    if (h->qp)
+        vb_qp_destroy(h->qp);
+    if (h->cq)
+        vb_cq_destroy(h->cq);
+    if (h->channel)
+        vb_channel_destroy(h->channel);
+    if (h->mr)
+        vb_mr_dereg(h->mr);
+    if (h->pd)
+        vb_pd_free(h->pd);
+    if (h->wake_fd >= 0)
+        close(h->wake_fd);
+    if (h->event_fd >= 0)
+        close(h->event_fd);
+    vb_cm_destroy(h->cm);
+    pthread_mutex_destroy(&h->lock);
+    free(h->memory);
+    free(h);
+}
+
+// ---- calls
+
+struct vb_cm *vb_host_cm_enter(struct vb_host_cm *h, uint64_t *now_ns)
+{
+    pthread_mutex_lock(&h->lock);
+    *now_ns = vb_clock_ns();
+    return h->cm;
+}
+
+void vb_host_cm_leave(struct vb_host_cm *h)
+{
+    bool earlier = serve(h) < h->sleeps_to_ns;
+
+    pthread_mutex_unlock(&h->lock);
+    if (earlier)
+        wake(h);
+}
+
+int vb_host_cm_event_fd(const struct vb_host_cm *h)
+{
+    return h->event_fd;
+}
+
+bool vb_host_cm_take_event(struct vb_host_cm *h, struct vb_cm_event *event)
+{
+    uint64_t drained;
+
+    pthread_mutex_lock(&h->lock);
+    bool taken = vb_cm_take_event(h->cm, event);
+    if (h->told && !vb_cm_has_event(h->cm)) {
+        h->told = false;
+        (void)!read(h->event_fd, &drained, sizeof drained);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return taken;
+}
+
+// ---- connecting the queue pair
+
+// An ACK timeout, retries and READs of 0 would mean this NIC's defaults.
+static uint8_t at_least_one(uint8_t value)
+{
+    return value ? value : 1;
+}
+
+void vb_host_cm_active_peer(const struct vb_cm_request *ours, const struct vb_cm_message *rep,
+                            struct vb_qp_peer *peer)
+{
+    *peer = (struct vb_qp_peer){.qpn = rep->rep.qpn,
+                                .psn = ours->psn, // each side says where the other begins
+                                .our_psn = rep->rep.psn,
+                                .mtu = 128u << ours->mtu,
+                                .timeout = at_least_one(ours->ack_timeout),
+                                .retries = at_least_one(ours->retries),
+                                .rnr_retries = at_least_one(rep->rep.rnr_retries),
+                                .reads = at_least_one(ours->initiator_depth)};
+    memcpy(peer->gid, ours->peer.b, 16);
+}
+
+void vb_host_cm_passive_peer(const struct vb_cm_answer *ours, const struct vb_cm_message *req,
+                             struct vb_qp_peer *peer)
+{
+    *peer = (struct vb_qp_peer){.qpn = req->req.qpn,
+                                .psn = ours->psn,
+                                .our_psn = req->req.psn,
+                                .mtu = 128u << req->req.mtu,
+                                .timeout = at_least_one(req->req.primary.ack_timeout),
+                                .retries = at_least_one(req->req.retries),
+                                .rnr_retries = at_least_one(req->req.rnr_retries),
+                                .reads = at_least_one(ours->responder_resources)};
+    memcpy(peer->gid, req->req.primary.local_gid, 16);
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communication manager of a NIC, run over its queue pair 1 by a thread of its own.
+//
+//     struct vb_cm *cm = vb_host_cm_enter(host, &now_ns);
+//     vb_cm_connect(cm, now_ns, …);
+//     vb_host_cm_leave(host);
+//
+// Between the two nobody else uses the manager; what it has to say leaves with vb_host_cm_leave().
+// Events come through a descriptor that is readable while there are some.
+#ifndef VB_HOST_CM_H
+#define VB_HOST_CM_H
+
+#include "cm/cm.h"
+#include "verbena/nic.h"
+
+struct vb_host_cm;
+
+// `opts` may be NULL; its seed is drawn if it is zero, its address and CA are the NIC's. -EBUSY:
+// the NIC has a manager. vb_host_cm_close() must come before vb_nic_close().
+int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb_host_cm **host);
+void vb_host_cm_close(struct vb_host_cm *host);
+
+struct vb_cm *vb_host_cm_enter(struct vb_host_cm *host, uint64_t *now_ns);
+void vb_host_cm_leave(struct vb_host_cm *host);
+
+int vb_host_cm_event_fd(const struct vb_host_cm *host);
+bool vb_host_cm_take_event(struct vb_host_cm *host, struct vb_cm_event *event);
+
+// How the queue pair has to be connected, once both sides have said what they need to know: the
+// REQ and the REP. The active side's `ours` is what it asked with.
+void vb_host_cm_active_peer(const struct vb_cm_request *ours, const struct vb_cm_message *rep,
+                            struct vb_qp_peer *peer);
+void vb_host_cm_passive_peer(const struct vb_cm_answer *ours, const struct vb_cm_message *req,
+                             struct vb_qp_peer *peer);
+
+#endif
