@@ -71,8 +71,10 @@ struct vb_nic_opts {
     char *error_text;       // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
 };
 
-// Opens a NIC on UDP port 4791 of the address. -EADDRINUSE: another NIC has it; -EADDRNOTAVAIL: not
-// an address of this machine; -EINVAL: not an address, a port, fault rules or congestion control.
+// Opens a NIC on UDP port 4791 of the address, which it may share with others of the same user
+// (docs/connections.md). -EADDRINUSE: another user or program has the port, or by shm or auto
+// another NIC the address; -EADDRNOTAVAIL: not an address of this machine; -EINVAL: not an address,
+// a port, fault rules or congestion control.
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
 // Closes the NIC and everything still open on it. What peers were promised is kept first: requests
 // that came in are answered, and what was posted is given time (drain_ms) to be acknowledged or to

@@ -20,6 +20,7 @@ static const struct counter counters[] = {
     PORT_COUNTER(rx_bad_icrc)
     PORT_COUNTER(rx_solved_icrc)
     PORT_COUNTER(rx_bad_peers)
+    PORT_COUNTER(rx_forwarded)
     PORT_COUNTER(tx_errors)
     PORT_COUNTER(faults_dropped)
     PORT_COUNTER(faults_corrupted)

@@ -98,6 +98,10 @@ static bool settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns)
         uint64_t held = vb_faulty_deadline(lane->port);
         timer = held < timer ? held : timer;
     }
+    if (lane->port->ops->deadline) {
+        uint64_t wanted = lane->port->ops->deadline(lane->port);
+        timer = wanted < timer ? wanted : timer;
+    }
     if (txq->taken < txq->count && timer > vb_clock_ns() + FULL_NS)
         timer = vb_clock_ns() + FULL_NS; // not every port tells when it has room again
     *timer_ns = timer;

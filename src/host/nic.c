@@ -233,6 +233,8 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
     struct vb_dev_opts dev = {.seed = secret[0],
                               .secret = secret[1],
                               .pus = nic->lanes,
+                              .qpn_base = nic->lane[0].port->qpn_base,
+                              .qpn_count = nic->lane[0].port->qpn_count,
                               .lend_bytes = LEND_BYTES,
                               .hold_completions = true,
                               .guard = guarded ? vb_host_guard(nic, true) : NULL,

@@ -46,8 +46,10 @@ static int find_socket_bytes(const struct vb_nic_opts *o, uint32_t *bytes)
 static int open_udp(const struct vb_nic_opts *o, const char *address, struct vb_port **ports,
                     uint32_t count)
 {
-    struct vb_udp_opts udp = {
-        .address = address, .error_text = o->error_text, .ecn = vb_host_congestion_on(o)};
+    struct vb_udp_opts udp = {.address = address,
+                              .error_text = o->error_text,
+                              .ecn = vb_host_congestion_on(o),
+                              .shared = true};
     int err = find_socket_bytes(o, &udp.socket_bytes);
     return err ? err : vb_udp_open_group(&udp, ports, count);
 }

@@ -77,6 +77,14 @@ static bool is_legal(const struct vb_pd *pd, const struct vb_qp_opts *o)
     return (o->service == VB_SERVICE_XRC_RECV) == (o->xrcd != 0);
 }
 
+// Who shares an address with others says whether it has queue pair 1.
+static void manage(struct vb_nic *nic, bool manages)
+{
+    struct vb_port *port = nic->lane[0].port;
+    if (port->ops->manage)
+        port->ops->manage(port, manages);
+}
+
 int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **out)
 {
     if (vb_host_is_foreign(pd->nic))
@@ -98,6 +106,8 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
     if (!err) {
         vb_host_lock(qp->nic);
         err = create_context(pd, opts, qp);
+        if (!err && opts->management)
+            manage(qp->nic, true);
         vb_host_unlock(qp->nic);
     }
     if (err) {
@@ -155,6 +165,8 @@ int vb_qp_destroy(struct vb_qp *qp)
     vb_host_leave_groups(qp);
     vb_host_end_code(qp);
     int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
+    if (qp->driver.qpn == VB_QPN_GSI && !nic->orphan)
+        manage(nic, false);
     if (!nic->orphan) { // whose locks may be held by threads that are not here
         forget_completions(qp);
         vb_host_forget_events(nic, VB_HOST_QP, qp->driver.qpn);

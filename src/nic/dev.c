@@ -85,7 +85,18 @@ static void configure(struct vb_dev *dev, const struct vb_dev_opts *opts)
         dev->dcqcn = *opts->dcqcn;
     dev->no_credits = opts->no_credits;
     dev->fetch_depth = opts->fetch_depth ? opts->fetch_depth : FETCH_DEFAULT;
+    // Of all numbers the last generation is left out: it has that of a group's members.
+    dev->qpn_base = opts->qpn_count ? opts->qpn_base : 0;
+    dev->qpn_generations = opts->qpn_count ? opts->qpn_count >> 14 : (1u << (24 - 14)) - 1;
     dev->qp_hint = (uint32_t)vb_prng_below(&dev->prng, VB_DOORBELL_QPS);
+}
+
+// Whole generations, below the last.
+static bool is_range(uint32_t base, uint32_t count)
+{
+    const uint32_t generation = VB_DOORBELL_QPS, end = (1u << 24) - generation;
+    return count == 0 ||
+           (base % generation == 0 && count % generation == 0 && base < end && count <= end - base);
 }
 
 struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
@@ -97,6 +108,7 @@ struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts)
     memset(dev, 0, sizeof *dev);
     configure(dev, opts);
     bool made = dev->pu_count <= VB_PUS_MAX && vb_is_pow2(dev->pu_count) &&
+                is_range(opts->qpn_base, opts->qpn_count) &&
                 vb_mkey_table_init(&dev->mkeys, secret) == 0;
     for (uint32_t i = 0; made && i < dev->pu_count; i++) {
         dev->pu[i] = pu_create(dev, i);
@@ -534,9 +546,8 @@ static uint32_t qpn_draw(struct vb_dev *dev, const struct vb_pu *pu)
     while (dev->qps[i] || i % dev->pu_count != pu->index || (i == VB_QPN_GSI && spares))
         i = (i + 1) % VB_DOORBELL_QPS;
     dev->qp_hint = (i + 1) % VB_DOORBELL_QPS;
-    // One generation less than there could be, so that none gets the number of a group's members.
     do
-        qpn = (dev->qp_generation[i]++ % ((1u << (24 - 14)) - 1)) << 14 | i;
+        qpn = dev->qpn_base + ((dev->qp_generation[i]++ % dev->qpn_generations) << 14 | i);
     while (qpn < 2);
     return qpn;
 }

@@ -92,6 +92,8 @@ struct vb_dev_opts {
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too, against clause C9-88
     bool no_credits;        // neither tells peers of receives nor waits for theirs (clause 9.7.7.2)
     const struct vb_dcqcn_params *dcqcn; // congestion control; NULL: off
+    // Queue pair numbers it may give, both multiples of 2^14; count 0: all.
+    uint32_t qpn_base, qpn_count;
 };
 
 struct vb_cqc_attr {

@@ -73,6 +73,7 @@ struct vb_dev {
     struct vb_qpc *qps[VB_DOORBELL_QPS];
     uint16_t qp_generation[VB_DOORBELL_QPS];
     uint32_t qp_hint, qp_count;
+    uint32_t qpn_base, qpn_generations; // numbers that can be given to one index
     struct vb_cqc **cqs;
     uint32_t cq_room, cq_count;
     struct vb_srqc **srqs;

@@ -3,6 +3,7 @@
 #include "port/auto.h"
 
 #include "port/shm.h"
+#include "port/udp.h"
 #include "verbena/nic.h"
 
 #include <assert.h>
@@ -109,7 +110,7 @@ static uint32_t auto_receive(struct vb_port *port, struct vb_rx_frame *frames)
         if (made > 0)
             return made;
     }
-    uint32_t made = a->shm->ops->receive(a->shm, frames);
+    uint32_t made = vb_udp_sift(a->udp, frames, a->shm->ops->receive(a->shm, frames));
     if (made == 0 && is_warm && !looked)
         return receive_udp(a, frames);
     return made;
@@ -159,6 +160,19 @@ static void auto_leave(struct vb_port *port, const struct vb_ip *group)
     udp->ops->leave(udp, group);
 }
 
+static uint64_t auto_deadline(const struct vb_port *port)
+{
+    const struct vb_port *udp = ((const struct auto_port *)port)->udp;
+    return udp->ops->deadline ? udp->ops->deadline(udp) : UINT64_MAX;
+}
+
+static void auto_manage(struct vb_port *port, bool manages)
+{
+    struct vb_port *udp = ((struct auto_port *)port)->udp;
+    if (udp->ops->manage)
+        udp->ops->manage(udp, manages);
+}
+
 // ---- opening and closing
 
 static void auto_close(struct vb_port *port)
@@ -187,6 +201,8 @@ static const struct vb_port_ops auto_ops = {
     .abandon = auto_abandon,
     .join = auto_join,
     .leave = auto_leave,
+    .deadline = auto_deadline,
+    .manage = auto_manage,
 };
 
 static int refuse(const struct vb_auto_opts *opts, int error, const char *words)
@@ -213,7 +229,9 @@ int vb_auto_open(const struct vb_auto_opts *opts, struct vb_port **port)
                                .local = opts->udp->local,
                                .src_port = opts->udp->src_port,
                                .unsealed = true,
-                               .buffer_bytes = opts->udp->buffer_bytes};
+                               .buffer_bytes = opts->udp->buffer_bytes,
+                               .qpn_base = opts->udp->qpn_base,
+                               .qpn_count = opts->udp->qpn_count};
     a->shm = opts->shm;
     a->udp = opts->udp;
     a->watched[0] = a->watched[1] = -1;

@@ -320,6 +320,20 @@ static int faulty_sleep(struct vb_port *port)
     return y->inner->ops->sleep(y->inner);
 }
 
+// The inner port's; what is held has vb_faulty_deadline().
+static uint64_t faulty_inner_deadline(const struct vb_port *port)
+{
+    const struct vb_port *inner = ((const struct faulty *)port)->inner;
+    return inner->ops->deadline ? inner->ops->deadline(inner) : UINT64_MAX;
+}
+
+static void faulty_manage(struct vb_port *port, bool manages)
+{
+    struct vb_port *inner = ((struct faulty *)port)->inner;
+    if (inner->ops->manage)
+        inner->ops->manage(inner, manages);
+}
+
 static void destroy(struct faulty *y)
 {
     vb_hold_fini(&y->tx_hold);
@@ -366,6 +380,8 @@ static const struct vb_port_ops ops = {
     .abandon = faulty_abandon,
     .join = faulty_join,
     .leave = faulty_leave,
+    .deadline = faulty_inner_deadline,
+    .manage = faulty_manage,
 };
 
 // Around a port without descriptors.
@@ -404,6 +420,8 @@ struct vb_port *vb_faulty_wrap(struct vb_port *inner, struct vb_faults *faults,
     y->port.trace = inner->trace;
     y->port.unsealed = inner->unsealed;
     y->port.buffer_bytes = inner->buffer_bytes;
+    y->port.qpn_base = inner->qpn_base;
+    y->port.qpn_count = inner->qpn_count;
     publish_stats(y);
     return &y->port;
 }

@@ -21,6 +21,7 @@ struct vb_port_stats {
     uint64_t rx_bad_icrc;    // frames dropped because their ICRC is wrong
     uint64_t rx_solved_icrc; // frames accepted after solving for the IPv4 identification
     uint64_t rx_bad_peers;   // shm peers refused or cut off because of what they sent
+    uint64_t rx_forwarded;   // frames passed on to another NIC on the same address
     uint64_t tx_errors;      // frames the system refused to send; the transport recovers
     // Faults on purpose (port/faulty.h), in frames.
     uint64_t faults_dropped;
@@ -48,6 +49,11 @@ struct vb_port_ops {
     // In a forked child instead of closing: frees what is the child's, and neither the parent nor
     // its peers notice.
     void (*abandon)(struct vb_port *port);
+    // When the port wants to be run at the latest, frames or not. NULL: never.
+    uint64_t (*deadline)(const struct vb_port *port);
+    // Whether queue pair 1 is here: then its frames come to this port, too, whoever of those that
+    // share the address gets them. NULL: they come anyway.
+    void (*manage)(struct vb_port *port, bool manages);
 };
 
 struct vb_port {
@@ -58,6 +64,7 @@ struct vb_port {
     struct vb_trace *trace; // told of every frame that passes; NULL: none
     bool unsealed;          // frames may pass without an ICRC
     uint32_t buffer_bytes;  // that the system keeps for the port while nobody receives; 0: unknown
+    uint32_t qpn_base, qpn_count; // queue pair numbers whose frames it gets; count 0: all
 };
 
 #endif

@@ -101,6 +101,12 @@ static int check_dir(const char *dir, char *error_text)
     return 0;
 }
 
+int vb_shm_place_dir(const char *given, char *path, size_t room)
+{
+    int error = vb_shm_runtime_dir(given, path, room);
+    return error < 0 ? error : check_dir(path, NULL);
+}
+
 // Writes the path of a file that belongs to an address. False: it is too long for a socket.
 static bool file_of(const struct shm_place *place, const struct vb_ip *ip, const char *kind,
                     struct sockaddr_un *at)

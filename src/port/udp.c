@@ -2,18 +2,21 @@
 // The udp port: opens and closes the socket.
 #include "port/udp.h"
 
+#include "port/clock.h"
 #include "port/udp_state.h"
 
 #include <errno.h>
 #include <linux/filter.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    SOCKET_BYTES = 4 << 20
+    SOCKET_BYTES = 4 << 20,
+    JOIN_TRIES = 50, // a millisecond apart
 };
 
 static void set_buffer(int fd, uint32_t asked_bytes, int forced, int allowed)
@@ -120,24 +123,70 @@ static int open_socket(const struct vb_udp_opts *opts, const union udp_address *
     return error;
 }
 
-static void close_port(struct vb_port *port)
+static void free_port(struct udp *u)
 {
-    struct udp *u = (struct udp *)port;
     vb_udp_group_fini(u);
-    close(u->fd);
+    vb_udp_mail_close(u);
+    if (u->fd >= 0)
+        close(u->fd);
     vb_udp_room_fini(&u->room);
     vb_udp_rx_fini(&u->rx);
     free(u);
+}
+
+static void close_port(struct vb_port *port)
+{
+    struct udp *u = (struct udp *)port;
+    if (u->share != NULL)
+        vb_udp_share_close(u->share, u);
+    free_port(u);
+}
+
+static void abandon_port(struct vb_port *port)
+{
+    struct udp *u = (struct udp *)port;
+    if (u->share != NULL)
+        vb_udp_share_abandon(u->share, u);
+    free_port(u);
+}
+
+static bool has_company(const struct udp *u)
+{
+    return u->share != NULL && atomic_load_explicit(&u->share->company, memory_order_relaxed);
+}
+
+// A sleeper hears of its mail, too, and has looked after the others before.
+static int sleep_in_company(struct udp *u)
+{
+    struct udp_mail *m = &u->mail;
+    uint64_t now_ns = vb_clock_ns();
+    if (u->unit == 0 && now_ns >= atomic_load(&u->share->tick_ns))
+        vb_udp_share_tend(u->share, now_ns);
+    if (!m->watched && vb_udp_watch(u, m->fd) < 0)
+        return u->groups ? u->epoll : u->fd;
+    m->watched = true;
+    if (vb_udp_mail_waits(u))
+        return -EAGAIN;
+    m->look = true;
+    return u->epoll;
 }
 
 // A descriptor that polls as readable while datagrams wait needs no preparation, but datagrams
 // already taken from the socket may not be split to their end.
 static int udp_sleep(struct vb_port *port)
 {
-    const struct udp *u = (const struct udp *)port;
+    struct udp *u = (struct udp *)port;
     if (u->rx.at < u->rx.count)
         return -EAGAIN;
+    if (has_company(u))
+        return sleep_in_company(u);
     return u->groups ? u->epoll : u->fd;
+}
+
+static uint64_t udp_deadline(const struct vb_port *port)
+{
+    const struct udp *u = (const struct udp *)port;
+    return u->unit == 0 && has_company(u) ? atomic_load(&u->share->tick_ns) : UINT64_MAX;
 }
 
 static const struct vb_port_ops udp_ops = {
@@ -145,23 +194,24 @@ static const struct vb_port_ops udp_ops = {
     .receive = vb_udp_receive,
     .sleep = udp_sleep,
     .close = close_port,
-    .abandon = close_port,
+    .abandon = abandon_port,
+    .deadline = udp_deadline,
+    .manage = vb_udp_manage,
     .join = vb_udp_group_join,
     .leave = vb_udp_group_leave,
 };
 
-static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port **port)
+static int open_one(const struct vb_udp_opts *opts, const union udp_address *address, bool joins,
+                    struct vb_port **port)
 {
-    union udp_address at;
-    int error = vb_udp_address_parse(opts->address, &at, opts->error_text);
-    if (error < 0)
-        return error;
+    const union udp_address at = *address;
     struct udp *u = calloc(1, sizeof *u);
     if (u == NULL || vb_udp_rx_init(&u->rx, &at) < 0) {
         free(u);
         return vb_udp_fail(opts->error_text, ENOMEM, "no memory");
     }
-    error = open_socket(opts, &at, joins, &u->fd);
+    u->mail.fd = -1;
+    int error = open_socket(opts, &at, joins, &u->fd);
     if (error < 0) {
         vb_udp_rx_fini(&u->rx);
         free(u);
@@ -180,11 +230,6 @@ static int open_one(const struct vb_udp_opts *opts, bool joins, struct vb_port *
     vb_udp_group_init(u);
     *port = &u->port;
     return 0;
-}
-
-int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
-{
-    return open_one(opts, false, port);
 }
 
 static int fd_of(const struct vb_port *port)
@@ -206,21 +251,117 @@ static int steer(int fd, uint32_t count)
 
 // The first socket is bound alone, so that an address in use is found out; another NIC's first one
 // is refused for the same reason. The option stays set: without it the system would not steer.
-int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count)
+static int open_alone(const struct vb_udp_opts *opts, const union udp_address *at,
+                      struct vb_port **ports, uint32_t count, uint32_t *opened)
+{
+    int error = open_one(opts, at, false, &ports[0]);
+    *opened = error == 0;
+    if (error == 0 && (count > 1 || opts->shared) && share(fd_of(ports[0])) < 0)
+        error = vb_udp_fail(opts->error_text, errno, "SO_REUSEPORT: %s", strerror(errno));
+    for (; error == 0 && *opened < count; *opened += error == 0)
+        error = open_one(opts, at, true, &ports[*opened]);
+    return error;
+}
+
+static void close_all(struct vb_port **ports, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        close_port(ports[i]);
+}
+
+static int join_or_lead(const struct vb_udp_opts *opts, const union udp_address *at,
+                        struct udp_share *others, struct vb_port **ports, uint32_t count,
+                        uint32_t *opened)
+{
+    int error = 0;
+    close_all(ports, *opened); // of an attempt before
+    *opened = 0;
+    if (!vb_udp_share_has_company(others))
+        return open_alone(opts, at, ports, count, opened);
+    for (; error == 0 && *opened < count; *opened += error == 0)
+        error = open_one(opts, at, true, &ports[*opened]);
+    return error;
+}
+
+// Joins those who are there. Who is first may be about to let others in, and who was killed may not
+// quite be gone. Words are asked for at the end: to find them takes time.
+static int open_beside(const struct vb_udp_opts *opts, const union udp_address *at,
+                       struct udp_share *others, struct vb_port **ports, uint32_t count,
+                       uint32_t *opened)
+{
+    struct vb_udp_opts quiet = *opts;
+    int error = -EADDRINUSE;
+    quiet.error_text = NULL;
+    for (int tries = 0; tries < JOIN_TRIES && error == -EADDRINUSE; tries++) {
+        if (tries > 0)
+            (void)poll(NULL, 0, 1);
+        error = join_or_lead(&quiet, at, others, ports, count, opened);
+    }
+    return error < 0 ? join_or_lead(opts, at, others, ports, count, opened) : error;
+}
+
+static int enter(const struct vb_udp_opts *opts, struct udp_share *others, struct vb_port **ports,
+                 uint32_t count)
+{
+    struct udp *units[REGISTRY_UNITS];
+    int error = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        units[i] = (struct udp *)ports[i];
+        units[i]->share = others;
+        units[i]->unit = i;
+        others->unit[i] = units[i];
+        ports[i]->qpn_base = others->registry.slot << REGISTRY_RANGE_BITS;
+        ports[i]->qpn_count = others->registry.span << REGISTRY_RANGE_BITS;
+    }
+    for (uint32_t i = 0; i < count && error == 0; i++)
+        error = vb_udp_mail_open(units[i]);
+    if (error == 0)
+        error = vb_udp_share_enter(others);
+    if (error < 0)
+        (void)vb_udp_fail(opts->error_text, -error, "sharing %.64s with other NICs: %s",
+                          opts->address, strerror(-error));
+    return error;
+}
+
+static int open_shared(const struct vb_udp_opts *opts, const union udp_address *at,
+                       struct udp_share *others, struct vb_port **ports, uint32_t count)
 {
     uint32_t opened = 0;
-    int error = vb_udp_open(opts, &ports[0]);
-    if (error < 0 || count == 1)
+    int error = open_beside(opts, at, others, ports, count, &opened);
+    if (error < 0) {
+        close_all(ports, opened);
+        vb_udp_share_destroy(others);
         return error;
-    opened = 1;
-    if (share(fd_of(ports[0])) < 0)
-        error = vb_udp_fail(opts->error_text, errno, "SO_REUSEPORT: %s", strerror(errno));
-    for (; error == 0 && opened < count; opened += error == 0)
-        error = open_one(opts, true, &ports[opened]);
-    if (error == 0 && steer(fd_of(ports[0]), count) < 0)
+    }
+    error = enter(opts, others, ports, count);
+    if (error < 0)
+        close_all(ports, count); // the last one frees what they shared
+    return error;
+}
+
+int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count)
+{
+    union udp_address at;
+    struct udp_share *others = NULL;
+    uint32_t opened = 0;
+    int error = vb_udp_address_parse(opts->address, &at, opts->error_text);
+    if (error < 0)
+        return error;
+    // Without a registry the address is ours alone, or not at all.
+    if (opts->shared && vb_udp_share_create(opts, &at, count, &others) == 0)
+        return open_shared(opts, &at, others, ports, count);
+    const struct vb_udp_opts alone = {opts->address, opts->socket_bytes, opts->error_text,
+                                      .ecn = opts->ecn};
+    error = open_alone(&alone, &at, ports, count, &opened);
+    if (error == 0 && count > 1 && steer(fd_of(ports[0]), count) < 0)
         error =
             vb_udp_fail(opts->error_text, errno, "SO_ATTACH_REUSEPORT_CBPF: %s", strerror(errno));
-    for (uint32_t i = 0; i < opened && error < 0; i++)
-        close_port(ports[i]);
+    if (error < 0)
+        close_all(ports, opened);
     return error;
+}
+
+int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port)
+{
+    return vb_udp_open_group(opts, port, 1);
 }

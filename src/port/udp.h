@@ -12,6 +12,10 @@ struct vb_udp_opts {
     uint32_t socket_bytes;
     char *error_text; // VB_ERROR_TEXT bytes, or NULL
     bool ecn; // sends as capable of ECN, and tells which frames came marked: both cost a little
+    // Other NICs of the user may be on the address, each with a range of queue pair numbers of its
+    // own (qpn_base and qpn_count of the port). Without: the address is this one's alone.
+    bool shared;
+    uint32_t qp_numbers; // asked for; 0: 2^15
 };
 
 // 0 or a negative errno; error_text then says in words what was wrong.
@@ -21,5 +25,9 @@ int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port);
 // the lowest bits of their destination queue pair name; of frames that were sent as one segmented
 // datagram all go where the first does.
 int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count);
+
+// Of frames that came another way passes those on that are for other NICs at the address. Returns
+// how many are left.
+uint32_t vb_udp_sift(struct vb_port *port, struct vb_rx_frame *frames, uint32_t count);
 
 #endif

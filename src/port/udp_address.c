@@ -2,6 +2,7 @@
 // The address of a udp port: literals of both families, and one clear line for each mistake.
 #include "port/udp_address.h"
 
+#include "port/udp_holder.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
 
@@ -121,7 +122,7 @@ int vb_udp_address_parse(const char *text, union udp_address *address, char *err
 // The whole of 127.0.0.0/8 belongs to every machine: there is always another one to take.
 static int fail_in_use(const char *text, const union udp_address *address, char *error_text)
 {
-    char other[64] = "another address of this machine";
+    char other[64] = "another address of this machine", holder[UDP_HOLDER_TEXT];
     uint32_t host = address->any.sa_family == AF_INET ? ntohl(address->v4.sin_addr.s_addr) : 0;
     if (host >> 24 == 127 && (host & 0xffffff) < 0xfffffe) {
         struct in_addr next = {.s_addr = htonl(host + 1)};
@@ -129,10 +130,10 @@ static int fail_in_use(const char *text, const union udp_address *address, char 
         snprintf(other, sizeof other, "another, for example %s",
                  inet_ntop(AF_INET, &next, next_text, sizeof next_text));
     }
-    return vb_udp_fail(error_text, EADDRINUSE,
-                       "%s port %d is in use by another NIC or the kernel's rdma_rxe; give this "
-                       "one %s",
-                       text, VB_ROCE_UDP_PORT, other);
+    if (error_text != NULL)
+        vb_udp_holder(address, holder);
+    return vb_udp_fail(error_text, EADDRINUSE, "%s port %d is in use by %s; give this one %s", text,
+                       VB_ROCE_UDP_PORT, error_text ? holder : "", other);
 }
 
 int vb_udp_address_refused(const char *text, const union udp_address *address, int error,

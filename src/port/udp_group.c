@@ -100,7 +100,7 @@ static int join_v6(const struct udp *u, const struct vb_ip *ip, int fd)
     return 0;
 }
 
-static int watch(struct udp *u, int fd)
+int vb_udp_watch(struct udp *u, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
     if (u->epoll < 0) {
@@ -126,7 +126,7 @@ static int open_group(struct udp *u, const struct vb_ip *ip)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     int error = u->ipv6 ? join_v6(u, ip, fd) : join_v4(u, ip, fd);
     if (error == 0)
-        error = watch(u, fd);
+        error = vb_udp_watch(u, fd);
     if (error == 0)
         return fd;
     close(fd);

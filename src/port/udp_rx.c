@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Receiving: datagrams, merged by the kernel or not, are split into frames whose ICRC is right.
+#include "base/bytes.h"
 #include "base/cancel.h"
 #include "port/clock.h"
 #include "port/trace.h"
+#include "port/udp.h"
 #include "port/udp_state.h"
+#include "port/udp_steer.h"
 
 #include <errno.h>
 #include <netinet/ip.h>
@@ -15,8 +18,9 @@ enum {
     SMALL_IDS = 128, // what segment indices stay below: the kernel makes at most as many
     CALM_ENOUGH = 16,
     CALM_MAX = 4 * CALM_ENOUGH,
-    STREAM_FROM = 4, // datagrams in a row that make a stream
-    LONE_FROM = 64,  // lone frames in a row that end it
+    STREAM_FROM = 4,   // datagrams in a row that make a stream
+    LONE_FROM = 64,    // lone frames in a row that end it
+    TEND_EVERY = 1024, // receives between two looks at the clock for others' sake
 };
 
 int vb_udp_rx_init(struct udp_rx *rx, const union udp_address *local)
@@ -172,6 +176,13 @@ bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const u
     return true;
 }
 
+// Whether the frame is for a queue pair that cannot be ours.
+static inline bool is_stray(const struct udp *u, const uint8_t *frame)
+{
+    uint32_t qpn = vb_get_be32(frame + 4) & 0xffffff;
+    return qpn - u->port.qpn_base >= u->port.qpn_count && u->share != NULL;
+}
+
 // Goes on with the datagram at hand until its end or the room's. Returns the frames made.
 static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
 {
@@ -192,10 +203,19 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
             u->port.stats.rx_bad_icrc++;
             continue;
         }
+        bool stray = is_stray(u, frame);
+        if (__builtin_expect(stray, 0) && frame[0] == UDP_PROBE_OPCODE) {
+            vb_udp_share_probe(u, frame, len);
+            continue;
+        }
         if (!vb_udp_check(u, source, segment, frame, len))
             continue;
-        frames[made++] = (struct vb_rx_frame){
+        frames[made] = (struct vb_rx_frame){
             .data = frame, .head = frame, .len = len, .src = source->ip, .ce = rx->ce[at]};
+        // Only the first of merged packets was the system's to steer.
+        if (__builtin_expect(stray, 0) && vb_udp_mail_divert(u, &frames[made], segment == 0))
+            continue;
+        made++;
     }
     if (rx->offset >= total) {
         rx->at++;
@@ -291,6 +311,24 @@ static void pull(struct udp *u)
     vb_cancel_allow(before);
 }
 
+// The others on our address: what they sent us, what is theirs, and how they are.
+static uint32_t mind_others(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
+{
+    struct udp_share *s = u->share;
+    uint32_t made = 0;
+    if (u->mail.out_used > 0)
+        vb_udp_mail_flush(u);
+    if (vb_udp_mail_waits(u))
+        made = vb_udp_mail_receive(u, frames, room);
+    bool doubted = atomic_load_explicit(&s->doubted, memory_order_relaxed);
+    if (++u->untended >= TEND_EVERY || doubted) {
+        u->untended = 0;
+        if (doubted || atomic_load_explicit(&s->company, memory_order_relaxed))
+            vb_udp_share_tend(s, vb_clock_ns());
+    }
+    return made;
+}
+
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
 {
     struct udp *u = (struct udp *)port;
@@ -300,7 +338,25 @@ uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
     uint32_t made = 0;
     while (rx->at < rx->count && made < VB_PORT_RX_BATCH)
         made += split(u, frames + made, VB_PORT_RX_BATCH - made);
+    if (u->share != NULL)
+        made += mind_others(u, frames + made, VB_PORT_RX_BATCH - made);
     if (__builtin_expect(u->groups != NULL, 0))
         made += vb_udp_group_receive(u, frames + made, VB_PORT_RX_BATCH - made);
     return made;
+}
+
+uint32_t vb_udp_sift(struct vb_port *port, struct vb_rx_frame *frames, uint32_t count)
+{
+    struct udp *u = (struct udp *)port;
+    uint32_t kept = 0;
+    if (port->ops->receive != vb_udp_receive || u->share == NULL ||
+        !atomic_load_explicit(&u->share->company, memory_order_relaxed))
+        return count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_stray(u, frames[i].head) && vb_udp_mail_divert(u, &frames[i], false))
+            continue;
+        frames[kept++] = frames[i];
+    }
+    vb_udp_mail_flush(u);
+    return kept;
 }

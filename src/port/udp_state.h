@@ -5,6 +5,7 @@
 
 #include "port/port.h"
 #include "port/udp_address.h"
+#include "port/udp_share.h"
 #include "wire/roce.h"
 
 #include <stdalign.h>
@@ -92,14 +93,28 @@ struct udp_room {
     struct udp_known known[UDP_KNOWN];
 };
 
+// Frames for another NIC on our address, until they are sent to its inbox; and those that came to
+// ours.
+struct udp_mail {
+    int fd;             // the inbox
+    uint32_t taken;     // datagrams seen, as the registry counts them
+    bool watched, look; // it is in `epoll`; and may hold something that was not counted
+    uint32_t out_slot, out_unit, out_used, out_frames;
+    uint8_t *out, *in;
+};
+
 struct udp {
     struct vb_port port; // first: a vb_port pointer is a udp pointer
     int fd;
     bool ipv6;
     bool ecn;                // frames' marks are looked at
     socklen_t address_bytes; // of a socket address of this family
+    struct udp_share *share; // with other NICs; NULL: the address is ours alone
+    uint32_t unit;           // of the NIC
+    uint32_t untended;       // receives since the clock was looked at for their sake
+    struct udp_mail mail;
     struct udp_group *groups;
-    int epoll; // of the socket and the groups'; -1: there never was a group
+    int epoll; // of the socket, the groups' and the inbox; -1: none of these was ever there
     struct udp_tx tx;
     struct udp_rx rx;
     struct udp_room room;
@@ -123,6 +138,19 @@ void vb_udp_room_fini(struct udp_room *room);
 // knows. all_left: the kernel has all frames that this was asked for before.
 bool vb_udp_has_room(struct udp *u, const struct vb_ip *ip, uint32_t frames, uint32_t bytes,
                      bool all_left);
+
+// Frames that came to the wrong NIC of an address.
+int vb_udp_mail_open(struct udp *u); // makes the inbox: 0 or a negative errno
+void vb_udp_mail_close(struct udp *u);
+// Takes a frame that is not for our queue pairs. False: we keep it after all.
+bool vb_udp_mail_divert(struct udp *u, const struct vb_rx_frame *frame, bool steered);
+void vb_udp_mail_flush(struct udp *u);
+uint32_t vb_udp_mail_receive(struct udp *u, struct vb_rx_frame *frames, uint32_t room);
+bool vb_udp_mail_waits(const struct udp *u);
+void vb_udp_manage(struct vb_port *port, bool manages);
+
+// Adds a descriptor to those that wake a sleeper. 0 or a negative errno.
+int vb_udp_watch(struct udp *u, int fd);
 
 // Multicast groups.
 void vb_udp_group_init(struct udp *u);

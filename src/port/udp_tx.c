@@ -3,6 +3,7 @@
 // out with one system call. The ICRC is sealed here, since only here the identification is known:
 // with path MTU discovery on, an unconnected socket sends 0, and segment i of a run carries i.
 // (IPv6 has none, and the ICRC leaves it out.)
+#include "base/bytes.h"
 #include "base/cancel.h"
 #include "port/clock.h"
 #include "port/trace.h"
@@ -53,6 +54,15 @@ static void record(struct udp *u, const struct vb_txq *txq, uint32_t first, uint
         vb_trace_sent(u->port.trace, now, singly ? 0 : (uint16_t)(i - first), txq, &txq->frame[i]);
 }
 
+// Frames for two NICs on one address do not share a send: the system steers it as a whole.
+static inline bool same_range(const struct vb_txq *txq, const struct vb_tx_frame *a,
+                              const struct vb_tx_frame *b)
+{
+    uint32_t x = vb_get_be32(txq->arena + a->offset + 4);
+    uint32_t y = vb_get_be32(txq->arena + b->offset + 4);
+    return ((x ^ y) & 0xffffff) >> REGISTRY_RANGE_BITS == 0;
+}
+
 // One past the last frame that may share a segmented send with `first`: the same address and the
 // same length, but the last may be shorter.
 static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t first)
@@ -68,6 +78,8 @@ static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t 
         if (f->len > head->len || bytes + f->len > UDP_RUN_BYTES)
             break;
         if (f->path != head->path && !vb_ip_equal(&f->path->remote, &head->path->remote))
+            break;
+        if (!same_range(txq, head, f))
             break;
         assert(f->offset == f[-1].offset + f[-1].len - f[-1].body_len);
         bytes += f->len;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which address a process's NIC takes. One NIC has an address for itself, so every process on a
-// machine needs another one: the machine's own if it is free, and else one of 127.0.0.0/8.
+// Which address a process's NIC takes: the machine's own, which processes of a user share. Where
+// that cannot be, because another user has the port or by shm, one of 127.0.0.0/8.
 #include "verbs/verbs.h"
 
 #include <arpa/inet.h>

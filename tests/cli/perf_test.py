@@ -203,15 +203,19 @@ class Perf(unittest.TestCase):
         self.assertIn("cache line", done.stdout)
 
     def test_an_address_in_use(self):
-        server = self.listen(addresses()[0])
-        busy = start("perf", "write", addresses()[0], "--control", CONTROL, "--seconds", "20",
-                     "--local", addresses()[1])
-        self.wait_for_port(addresses()[1])
-        done = run("perf", "read", "--iters", "10", "--local", ",".join(reversed(addresses())))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+            holder.bind((addresses()[1], 4791))
+            done = run("perf", "read", "--iters", "10", "--local", ",".join(reversed(addresses())))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("is in use", done.stderr)
+        self.assertIn(f"is in use by process {os.getpid()} (", done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)
-        self.end(busy)
+
+    def test_an_address_for_both(self):
+        server = self.listen(addresses()[0])
+        done = run("perf", "send", addresses()[0], "--control", CONTROL, "--iters", "2000",
+                   "--local", addresses()[0], "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreaterEqual(json.loads(done.stdout)["verified"], 4)
         self.assertEqual(server.wait(20), 0)
 
     def listen(self, address, *words):

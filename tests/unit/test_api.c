@@ -55,7 +55,7 @@ static void test_opening(void **state)
     assert_int_equal(try_open(here, why), 0);
     assert_int_equal(try_open(here, why), 0); // closing gave it back
     struct vb_nic *nic = pair_open_host(0, 0);
-    assert_int_equal(try_open(here, why), -EADDRINUSE);
+    assert_int_equal(try_open(here, why), 0); // there is room for several
     vb_nic_close(nic);
     assert_int_equal(try_open("192.0.2.1", why), -EADDRNOTAVAIL);
     assert_int_equal(try_open("no address", why), -EINVAL);

@@ -304,9 +304,11 @@ static void test_units_that_may_not_be(void **state)
     assert_int_equal(vb_nic_open(&opts, &nic), 0);
     assert_int_equal(vb_cq_create(nic, &(struct vb_cq_opts){.entries = 4, .unit = 3}, &cq),
                      -EINVAL);
-    // Nobody can join the address afterwards.
+    // Another one can join the address by udp; by shm there is one each.
     struct vb_nic *second = NULL;
-    assert_int_equal(vb_nic_open(&opts, &second), -EADDRINUSE);
+    bool joins = strcmp(opts.port, "udp") == 0;
+    assert_int_equal(vb_nic_open(&opts, &second), joins ? 0 : -EADDRINUSE);
+    vb_nic_close(joins ? second : NULL);
     vb_nic_close(nic);
     assert_int_equal(vb_nic_open(&opts, &nic), 0);
     vb_nic_close(nic);

@@ -4,6 +4,7 @@
 and every status is theirs to judge (verify.c, life.c, ends.c,
 surface.c, wrong.c). And the launcher itself."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -74,18 +75,27 @@ class Programs(unittest.TestCase):
                 words = ("run", "--port", port, "--address", ADDRESS, "--log", "error", "--",
                          program("life"), "stay")
                 for _ in range(3):  # the address is free again each time
-                    process = command.start(*words)
-                    try:
-                        line = ""
-                        while line != "here\n":
-                            line = process.stdout.readline()
-                            self.assertNotEqual(line, "", "it ended before")
+                    with self.staying(words):
+                        if port == "udp":  # there is room for two
+                            with self.staying(words):
+                                continue
                         busy = command.run(*words)
                         self.assertEqual(busy.returncode, 1, busy)
                         self.assertIn(ADDRESS, busy.stderr)
-                    finally:
-                        process.send_signal(signal.SIGKILL)
-                        process.communicate()
+
+    @contextlib.contextmanager
+    def staying(self, words):
+        """A program that has its device open; it is killed at the end."""
+        process = command.start(*words)
+        try:
+            line = ""
+            while line != "here\n":
+                line = process.stdout.readline()
+                self.assertNotEqual(line, "", "it ended before")
+            yield
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
 
 
 class Words(unittest.TestCase):

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry's file: made, checked, and its slots taken, read and given back.
+#include "port/registry.h"
+
+#include "base/bits.h"
+#include "port/clock.h"
+#include "port/shm.h"
+#include "port/shm_place.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// Bytes that locks are on; those of the slots come first.
+enum {
+    LOCK_ORDER = 4096, // of the sockets
+};
+
+#define LOCK_STALE_NS 300000000ull
+
+#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
+#define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
+
+static bool lock_bytes(const struct registry *r, int how, uint32_t first, uint32_t count)
+{
+    struct flock range = {
+        .l_type = (short)how, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = (off_t)count};
+    return fcntl(r->fd, F_OFD_SETLK, &range) == 0;
+}
+
+// ---- the file
+
+static uint64_t draw_secret(void)
+{
+    uint64_t secret;
+    if (getrandom(&secret, sizeof secret, GRND_NONBLOCK) != sizeof secret)
+        secret = vb_clock_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32;
+    return secret;
+}
+
+static bool is_sound(const struct registry_file *f)
+{
+    return f->magic == REGISTRY_MAGIC && f->version == REGISTRY_VERSION &&
+           f->slots == REGISTRY_SLOTS;
+}
+
+// A registry comes into being whole: written under another name, then linked.
+static int make_file(const char *path)
+{
+    struct registry_file head = {.magic = REGISTRY_MAGIC,
+                                 .version = REGISTRY_VERSION,
+                                 .slots = REGISTRY_SLOTS,
+                                 .secret = draw_secret()};
+    char other[REGISTRY_PATH + 32];
+    snprintf(other, sizeof other, "%s.%lx-%llx", path, (long)getpid(),
+             (unsigned long long)draw_secret());
+    int fd = open(other, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    const size_t bytes = offsetof(struct registry_file, slot);
+    int error = 0;
+    if (pwrite(fd, &head, bytes, 0) != (ssize_t)bytes || ftruncate(fd, sizeof head) < 0 ||
+        (link(other, path) < 0 && errno != EEXIST))
+        error = errno ? -errno : -EIO;
+    close(fd);
+    unlink(other);
+    return error;
+}
+
+// -ESTALE: the file is not what it should be.
+static int adopt(struct registry *r)
+{
+    struct stat st;
+    if (fstat(r->fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return -EPERM;
+    if (st.st_size != sizeof *r->file)
+        return -ESTALE;
+    void *map = mmap(NULL, sizeof *r->file, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    r->file = map;
+    return is_sound(r->file) ? 0 : -ESTALE;
+}
+
+static void drop(struct registry *r)
+{
+    if (r->file != NULL)
+        munmap(r->file, sizeof *r->file);
+    if (r->fd >= 0)
+        close(r->fd);
+    r->file = NULL;
+    r->fd = -1;
+    r->span = 0;
+}
+
+static int open_file(struct registry *r, const char *path)
+{
+    int error = 0;
+    while ((r->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)) < 0) {
+        error = errno == ENOENT && error == 0 ? make_file(path) : -errno;
+        if (error < 0)
+            return error;
+        error = 1; // made, or found; once is enough
+    }
+    error = adopt(r);
+    if (error < 0)
+        drop(r);
+    return error;
+}
+
+int vb_registry_open(struct registry *r, const char *runtime_dir)
+{
+    char path[REGISTRY_PATH];
+    struct stat ns;
+    *r = (struct registry){.fd = -1};
+    int error = vb_shm_place_dir(runtime_dir, r->dir, sizeof r->dir);
+    if (error < 0)
+        return error;
+    r->netns = stat("/proc/self/ns/net", &ns) == 0 ? ns.st_ino : 0;
+    int len = snprintf(path, sizeof path, "%s/nics-%u-%llu", r->dir, REGISTRY_VERSION,
+                       (unsigned long long)r->netns);
+    if (len < 0 || (size_t)len >= sizeof path ||
+        !vb_registry_inbox(r, 0, 0, (char[REGISTRY_PATH]){0}))
+        return -ENAMETOOLONG;
+    error = open_file(r, path);
+    // Garbage makes way. Who still uses it has its address bound, which tells.
+    if (error == -ESTALE && unlink(path) == 0)
+        error = open_file(r, path);
+    return error;
+}
+
+void vb_registry_close(struct registry *r)
+{
+    if (r->span > 0)
+        vb_registry_release(r, vb_clock_ns());
+    drop(r);
+}
+
+void vb_registry_abandon(struct registry *r)
+{
+    drop(r);
+}
+
+// ---- taking slots
+
+static bool rests(const struct registry *r, uint32_t first, uint32_t span, uint64_t now_ns)
+{
+    for (uint32_t i = first; i < first + span; i++) {
+        uint64_t used_ns = LOAD(r->file->slot[i].used_ns);
+        if (LOAD(r->file->slot[i].id) != 0 || (used_ns != 0 && now_ns - used_ns < REGISTRY_REST_NS))
+            return true;
+    }
+    return false;
+}
+
+// Round robin, so that a range rests as long as it can; those that rested enough first.
+static bool find_room(struct registry *r, uint32_t span, uint64_t now_ns, uint32_t *first)
+{
+    uint32_t places = REGISTRY_SLOTS - span + 1;
+    uint32_t hint = LOAD(r->file->hint);
+    for (uint32_t try = 0; try < 2 * places; try++) {
+        *first = (hint % places + try) % places;
+        if (try < places && rests(r, *first, span, now_ns))
+            continue;
+        if (lock_bytes(r, F_WRLCK, *first, span)) {
+            STORE(r->file->hint, *first + span);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void store_address(struct registry_slot *s, const struct vb_ip *ip, uint32_t scope)
+{
+    uint64_t half[2];
+    memcpy(half, ip->b, sizeof half);
+    STORE(s->address[0], half[0]);
+    STORE(s->address[1], half[1]);
+    STORE(s->scope, scope);
+}
+
+int vb_registry_claim(struct registry *r, uint32_t span, uint32_t units, const struct vb_ip *ip,
+                      uint32_t scope, uint64_t now_ns)
+{
+    uint32_t first;
+    assert(r->span == 0 && units >= 1 && units <= REGISTRY_UNITS);
+    if (span == 0 || span > REGISTRY_SLOTS || !find_room(r, span, now_ns, &first))
+        return -ENOSPC;
+    for (uint32_t i = first; i < first + span; i++) {
+        STORE(r->file->slot[i].id, 0);
+        STORE(r->file->slot[i].head, first + 1);
+        STORE(r->file->slot[i].used_ns, now_ns);
+    }
+    struct registry_slot *s = &r->file->slot[first];
+    store_address(s, ip, scope);
+    STORE(s->pid, (uint32_t)getpid());
+    STORE(s->span, span);
+    STORE(s->units, units);
+    STORE(s->takes_rest, 0);
+    STORE(s->manages, 0);
+    STORE(s->beat_ns, now_ns);
+    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++) {
+        STORE(s->index[unit], REGISTRY_INDEX_NONE);
+        STORE(s->index_ns[unit], 0);
+    }
+    r->slot = first;
+    r->span = span;
+    uint64_t id = (uint64_t)getpid() << 32 | atomic_fetch_add(&r->file->ids, 1);
+    atomic_store_explicit(&s->id, id ? id : 1, memory_order_release);
+    return 0;
+}
+
+static void forget(struct registry *r, uint32_t slot, uint32_t span, uint64_t now_ns)
+{
+    char path[REGISTRY_PATH];
+    for (uint32_t i = slot; i < slot + span && i < REGISTRY_SLOTS; i++)
+        STORE(r->file->slot[i].used_ns, now_ns);
+    atomic_store_explicit(&r->file->slot[slot].id, 0, memory_order_release);
+    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++)
+        if (vb_registry_inbox(r, slot, unit, path) && unlink(path) < 0)
+            break;
+}
+
+void vb_registry_release(struct registry *r, uint64_t now_ns)
+{
+    if (r->span == 0)
+        return;
+    forget(r, r->slot, r->span, now_ns);
+    (void)lock_bytes(r, F_UNLCK, r->slot, r->span);
+    r->span = 0;
+}
+
+// ---- reading slots
+
+bool vb_registry_is_alive(const struct registry *r, uint32_t slot)
+{
+    struct flock range = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)slot, .l_len = 1};
+    if (r->span > 0 && slot == r->slot)
+        return true;
+    return fcntl(r->fd, F_OFD_GETLK, &range) < 0 || range.l_type != F_UNLCK;
+}
+
+bool vb_registry_read(const struct registry *r, uint32_t slot, struct registry_member *m)
+{
+    const struct registry_slot *s = &r->file->slot[slot];
+    uint64_t id = atomic_load_explicit(&s->id, memory_order_acquire);
+    *m = (struct registry_member){.slot = slot,
+                                  .span = LOAD(s->span),
+                                  .units = LOAD(s->units),
+                                  .pid = LOAD(s->pid),
+                                  .takes_rest = LOAD(s->takes_rest) == 1,
+                                  .manages = LOAD(s->manages) == 1,
+                                  .beat_ns = LOAD(s->beat_ns)};
+    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++) {
+        m->index[unit] = LOAD(s->index[unit]);
+        if (m->index[unit] >= REGISTRY_INDEX_MAX)
+            m->index[unit] = REGISTRY_INDEX_NONE;
+    }
+    return id != 0 && LOAD(s->head) == slot + 1 && m->span >= 1 &&
+           m->span <= REGISTRY_SLOTS - slot && m->units >= 1 && m->units <= REGISTRY_UNITS &&
+           vb_is_pow2(m->units);
+}
+
+bool vb_registry_is_at(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
+                       uint32_t scope)
+{
+    const struct registry_slot *s = &r->file->slot[slot];
+    uint64_t half[2];
+    memcpy(half, ip->b, sizeof half);
+    return LOAD(s->id) != 0 && LOAD(s->address[0]) == half[0] && LOAD(s->address[1]) == half[1] &&
+           LOAD(s->scope) == scope;
+}
+
+// The lock keeps others from taking the slot between the look and the change.
+void vb_registry_bury(struct registry *r, uint32_t slot, uint64_t now_ns)
+{
+    struct registry_member m;
+    if (r->span > 0 && slot >= r->slot && slot < r->slot + r->span)
+        return;
+    if (!lock_bytes(r, F_WRLCK, slot, 1))
+        return;
+    bool sound = vb_registry_read(r, slot, &m);
+    if (LOAD(r->file->slot[slot].id) != 0)
+        forget(r, slot, sound ? m.span : 1, now_ns);
+    (void)lock_bytes(r, F_UNLCK, slot, 1);
+}
+
+bool vb_registry_find(const struct registry *r, uint32_t qpn, uint32_t *slot)
+{
+    struct registry_member m;
+    uint32_t at = qpn >> REGISTRY_RANGE_BITS;
+    if (at >= REGISTRY_SLOTS)
+        return false;
+    *slot = LOAD(r->file->slot[at].head) - 1;
+    return *slot <= at && vb_registry_read(r, *slot, &m) && at < *slot + m.span;
+}
+
+bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t unit,
+                       char path[REGISTRY_PATH])
+{
+    int len = snprintf(path, REGISTRY_PATH, "%s/in-%llu-%u+%u", r->dir,
+                       (unsigned long long)r->netns, slot, unit);
+    return len > 0 && len < REGISTRY_PATH;
+}
+
+// ---- the order of sockets
+
+bool vb_registry_lock(struct registry *r, uint64_t now_ns)
+{
+    uint64_t since_ns = LOAD(r->file->locked_ns);
+    bool stale = since_ns != 0 && (since_ns > now_ns || now_ns - since_ns > LOCK_STALE_NS);
+    bool locked = lock_bytes(r, F_WRLCK, LOCK_ORDER, 1);
+    if (locked || stale || since_ns == 0)
+        STORE(r->file->locked_ns, now_ns);
+    return locked || stale;
+}
+
+void vb_registry_unlock(struct registry *r)
+{
+    STORE(r->file->locked_ns, 0);
+    (void)lock_bytes(r, F_UNLCK, LOCK_ORDER, 1);
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that share one address.
+#include "crowd.h"
+
+#include "verbena/nic.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    PING_BYTES = 64,
+    DEPTH = 4,
+#ifdef __SANITIZE_THREAD__
+    LONG_MS = 3000, // everything takes several times as long
+#else
+    LONG_MS = 1000, // that nobody may wait
+#endif
+    SPINS = 200, // of one who polls, before it rests: there are more of them than cores
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void nap_ms(int ms)
+{
+    (void)poll(NULL, 0, ms);
+}
+
+// ---- a process
+
+struct side {
+    struct crowd *crowd;
+    struct crowd_mate *me;
+    bool asks; // or answers
+    struct vb_nic *nic;
+    struct vb_channel *channel;
+    struct vb_cq *cq;
+    struct vb_qp *qp;
+    struct vb_mr *mr;
+    uint8_t memory[2 * PING_BYTES];
+    uint32_t number; // of the next ping
+};
+
+static bool open_side(struct side *s)
+{
+    struct vb_pd *pd;
+    const struct vb_nic_opts opts = {.address = s->crowd->address,
+                                     .port = "udp",
+                                     .faults = "off",
+                                     .units = s->crowd->units,
+                                     .drain_ms = 1,
+                                     .error_text = s->me->why};
+    if (vb_nic_open(&opts, &s->nic) != 0)
+        return false;
+    if (vb_pd_alloc(s->nic, &pd) != 0 || vb_channel_create(s->nic, &s->channel) != 0)
+        return false;
+    const struct vb_cq_opts cq = {.entries = 64,
+                                  .channel = s->channel,
+                                  .unit = s->crowd->units > 1 ? 1 + (uint32_t)s->asks : 0};
+    if (vb_cq_create(s->nic, &cq, &s->cq) != 0 ||
+        vb_mr_reg(pd, s->memory, sizeof s->memory, VB_RIGHT_LOCAL_WRITE, &s->mr) != 0)
+        return false;
+    const struct vb_qp_opts qp = {
+        .send_cq = s->cq, .recv_cq = s->cq, .send_depth = DEPTH, .recv_depth = DEPTH};
+    if (vb_qp_create(pd, &qp, &s->qp) != 0)
+        return false;
+    atomic_store(&s->me->qpn, vb_qp_num(s->qp));
+    atomic_store(&s->me->stage, 1);
+    return true;
+}
+
+static bool post_recv(struct side *s)
+{
+    const struct vb_sge sge = {(uintptr_t)s->memory + PING_BYTES, PING_BYTES, vb_mr_key(s->mr)};
+    return vb_post_recv(s->qp, &(struct vb_recv_wr){.sge = &sge, .num_sge = 1}, 1) == 1;
+}
+
+static bool post_send(struct side *s)
+{
+    const struct vb_sge sge = {(uintptr_t)s->memory, PING_BYTES, vb_mr_key(s->mr)};
+    const struct vb_send_wr wr = {
+        .sge = &sge, .num_sge = 1, .opcode = VB_WR_SEND, .flags = VB_WR_SIGNALED};
+    memcpy(s->memory, &s->number, sizeof s->number);
+    return vb_post_send(s->qp, &wr, 1) == 1;
+}
+
+static bool connect_side(struct side *s, const struct crowd_mate *other)
+{
+    struct vb_qp_peer peer = {.psn = 7, .our_psn = 7, .mtu = 1024, .timeout = 14};
+    while (atomic_load(&other->stage) == 0)
+        nap_ms(1);
+    vb_nic_gid(s->nic, peer.gid);
+    peer.qpn = atomic_load(&other->qpn);
+    for (int i = 0; i < DEPTH; i++)
+        if (i == 0 && vb_qp_connect(s->qp, &peer) != 0)
+            return false;
+        else if (!post_recv(s))
+            return false;
+    atomic_store(&s->me->stage, 2);
+    while (atomic_load(&other->stage) < 2)
+        nap_ms(1);
+    return true;
+}
+
+static void tell(struct side *s)
+{
+    uint64_t forwarded = 0;
+    (void)vb_nic_counter(s->nic, "rx_forwarded", &forwarded);
+    atomic_store(&s->me->forwarded, forwarded);
+}
+
+// Waits for the next message and checks its number. False: the connection failed.
+static bool take_message(struct side *s)
+{
+    struct vb_wc wc;
+    uint32_t number;
+    for (unsigned spins = 0;; spins++) {
+        int n = vb_poll_cq(s->cq, &wc, 1);
+        if (n > 0 && wc.status != VB_WC_OK)
+            return false;
+        if (n > 0 && wc.opcode == VB_WC_RECV)
+            break;
+        if (n > 0)
+            continue;
+        if (s->crowd->sleepy && !s->asks) {
+            struct pollfd ready = {vb_channel_fd(s->channel), POLLIN, 0};
+            struct vb_cq *cq;
+            if (vb_cq_arm(s->cq, false) == 0)
+                (void)poll(&ready, 1, 1000);
+            (void)vb_channel_take(s->channel, &cq);
+        } else if (spins % SPINS == SPINS - 1) {
+            nap_ms(1);
+        }
+    }
+    memcpy(&number, s->memory + PING_BYTES, sizeof number);
+    if (number != s->number) {
+        snprintf(s->me->why, sizeof s->me->why, "ping %u instead of %u", number, s->number);
+        atomic_store(&s->me->stage, 3);
+        return false;
+    }
+    return post_recv(s);
+}
+
+static void ask(struct side *s)
+{
+    uint64_t last_ns = now_ns();
+    for (s->number = 0;; s->number++) {
+        if (!post_send(s) || !take_message(s))
+            return;
+        uint64_t at_ns = now_ns();
+        if (at_ns - last_ns > atomic_load(&s->me->longest_ns))
+            atomic_store(&s->me->longest_ns, at_ns - last_ns);
+        last_ns = at_ns;
+        atomic_fetch_add(&s->me->pings, 1);
+        if (s->number % 64 == 0)
+            tell(s);
+        nap_ms(1);
+    }
+}
+
+static void answer(struct side *s)
+{
+    for (s->number = 0;; s->number++) {
+        if (!take_message(s) || !post_send(s))
+            return;
+        if (s->number % 64 == 0)
+            tell(s);
+    }
+}
+
+static void run(struct crowd *c, unsigned i)
+{
+    static struct side side;
+    struct side *s = &side;
+    *s = (struct side){.crowd = c, .me = &c->mate[i], .asks = i % 2 == 0};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!open_side(s)) {
+        atomic_store(&s->me->stage, 3);
+        _exit(1);
+    }
+    if (connect_side(s, &c->mate[i ^ 1])) {
+        if (s->asks)
+            ask(s);
+        else
+            answer(s);
+    }
+    for (;;) // its peer is gone; it stays at its address
+        pause();
+}
+
+// ---- the test's side
+
+static void start_mate(struct crowd *c, unsigned i)
+{
+    uint64_t give_up = now_ns() + CROWD_SOON_MS * 1000000ull;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        run(c, i);
+    c->mate[i].pid = pid;
+    while (atomic_load(&c->mate[i].stage) == 0 && now_ns() < give_up)
+        nap_ms(1);
+    if (atomic_load(&c->mate[i].stage) != 1 && atomic_load(&c->mate[i].stage) != 2)
+        fail_msg("process %u: %s", i, c->mate[i].why);
+}
+
+void crowd_add_pair(struct crowd *c)
+{
+    uint64_t give_up = now_ns() + CROWD_SOON_MS * 1000000ull;
+    unsigned i = c->count;
+    assert_true(i + 2 <= CROWD_MAX);
+    c->count += 2;
+    start_mate(c, i);
+    start_mate(c, i + 1);
+    while (atomic_load(&c->mate[i].pings) < 3 && now_ns() < give_up)
+        nap_ms(1);
+    assert_true(atomic_load(&c->mate[i].pings) >= 3);
+}
+
+struct crowd *crowd_start(const char *address, unsigned count, bool sleepy, uint32_t units)
+{
+    struct crowd *c =
+        mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(c != MAP_FAILED);
+    c->sleepy = sleepy;
+    c->units = units;
+    snprintf(c->address, sizeof c->address, "%s", address);
+    while (c->count < count)
+        crowd_add_pair(c);
+    return c;
+}
+
+void crowd_forget(struct crowd *c)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        atomic_store(&c->mate[i].longest_ns, 0);
+}
+
+void crowd_expect_well(struct crowd *c, unsigned ms, uint32_t except)
+{
+    uint64_t before[CROWD_MAX];
+    for (unsigned i = 0; i < c->count; i++)
+        before[i] = atomic_load(&c->mate[i].pings);
+    nap_ms((int)ms);
+    for (unsigned i = 0; i < c->count; i += 2) {
+        if (except >> (i / 2) & 1)
+            continue;
+        for (int left = LONG_MS; left > 0 && atomic_load(&c->mate[i].pings) == before[i]; left--)
+            nap_ms(1);
+        uint64_t longest_ms = atomic_load(&c->mate[i].longest_ns) / 1000000;
+        if (atomic_load(&c->mate[i].stage) == 3 || atomic_load(&c->mate[i + 1].stage) == 3)
+            fail_msg("pair %u: %s%s", i / 2, c->mate[i].why, c->mate[i + 1].why);
+        if (longest_ms >= LONG_MS || atomic_load(&c->mate[i].pings) == before[i])
+            fail_msg("pair %u: %lu pings, and one took %lu ms", i / 2,
+                     (unsigned long)(atomic_load(&c->mate[i].pings) - before[i]),
+                     (unsigned long)longest_ms);
+    }
+}
+
+void crowd_kill(struct crowd *c, unsigned mate)
+{
+    int status;
+    assert_int_equal(kill(c->mate[mate].pid, SIGKILL), 0);
+    assert_int_equal(waitpid(c->mate[mate].pid, &status, 0), c->mate[mate].pid);
+    c->mate[mate].pid = 0;
+}
+
+void crowd_end(struct crowd *c)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        if (c->mate[i].pid > 0)
+            crowd_kill(c, i);
+    munmap(c, sizeof *c);
+}

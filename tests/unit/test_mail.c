@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several udp ports on one address: each gets the frames of its own numbers, strays are sent on,
+// the management queue pair is everybody's, and bad mail and false probes change nothing.
+#include "base/bytes.h"
+#include "base/prng.h"
+#include "port/udp.h"
+#include "port/udp_state.h"
+#include "port/udp_steer.h"
+#include "udp_kit.h"
+#include "verbena/nic.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/udp.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    PORTS = 3,
+    BYTES = 64,
+    SEGMENTS = 24,
+};
+
+struct place {
+    struct vb_port *port[PORTS];
+    struct udp_forger from; // another host
+    struct vb_rx_frame frames[VB_PORT_RX_BATCH];
+};
+
+static void open_place(struct place *p, int family, uint32_t numbers)
+{
+    char text[INET6_ADDRSTRLEN], why[VB_ERROR_TEXT] = "";
+    for (unsigned i = 0; i < PORTS; i++) {
+        const struct vb_udp_opts opts = {.address = udp_kit_address(family, 1, text),
+                                         .error_text = why,
+                                         .shared = true,
+                                         .qp_numbers = numbers};
+        if (vb_udp_open(&opts, &p->port[i]) < 0)
+            fail_msg("%s", why);
+    }
+    p->from = udp_kit_make_forger(p->port[0]);
+}
+
+static void close_place(struct place *p)
+{
+    close(p->from.fd);
+    for (unsigned i = 0; i < PORTS; i++)
+        if (p->port[i] != NULL)
+            p->port[i]->ops->close(p->port[i]);
+}
+
+static void seal(struct place *p, uint8_t *frame, uint16_t id, uint32_t qpn)
+{
+    memset(frame, 7, BYTES);
+    vb_put_be24(frame + 5, qpn);
+    vb_icrc_seal(&p->from.path.icrc, id, frame, BYTES);
+}
+
+static void send_frame(struct place *p, uint32_t qpn)
+{
+    uint8_t frame[BYTES];
+    seal(p, frame, 0, qpn);
+    assert_int_equal(sendto(p->from.fd, frame, BYTES, 0, &p->from.to.any, p->from.to_bytes), BYTES);
+}
+
+// One send for several NICs, which on loopback stays whole.
+static void send_run(struct place *p, const uint32_t qpn[SEGMENTS])
+{
+    static uint8_t bytes[SEGMENTS * BYTES];
+    const uint16_t segment = BYTES;
+    struct iovec iov = {bytes, sizeof bytes};
+    union {
+        struct cmsghdr head;
+        uint8_t bytes[CMSG_SPACE(sizeof segment)];
+    } control = {.head = {.cmsg_level = SOL_UDP,
+                          .cmsg_type = UDP_SEGMENT,
+                          .cmsg_len = CMSG_LEN(sizeof segment)}};
+    for (uint16_t i = 0; i < SEGMENTS; i++)
+        seal(p, bytes + i * BYTES, i, qpn[i]);
+    memcpy(CMSG_DATA(&control.head), &segment, sizeof segment);
+    const struct msghdr h = {.msg_name = &p->from.to,
+                             .msg_namelen = p->from.to_bytes,
+                             .msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    assert_int_equal(sendmsg(p->from.fd, &h, 0), sizeof bytes);
+}
+
+// Receives on all of them for a while: counts what comes, and checks that it is theirs.
+static void receive_all(struct place *p, uint32_t got[PORTS])
+{
+    memset(got, 0, PORTS * sizeof got[0]);
+    for (unsigned round = 0; round < 20; round++)
+        for (unsigned i = 0; i < PORTS; i++) {
+            struct vb_port *port = p->port[i];
+            uint32_t count = port ? port->ops->receive(port, p->frames) : 0;
+            for (uint32_t f = 0; f < count; f++) {
+                uint32_t qpn = vb_get_be24(p->frames[f].head + 5);
+                assert_true(qpn - port->qpn_base < port->qpn_count || qpn < 2);
+                assert_true(vb_ip_equal(&p->frames[f].src, &p->from.path.local));
+                assert_int_equal(p->frames[f].len, BYTES);
+            }
+            got[i] += count;
+        }
+}
+
+static void expect(struct place *p, uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t got[PORTS];
+    receive_all(p, got);
+    assert_int_equal(got[0], a);
+    assert_int_equal(got[1], b);
+    assert_int_equal(got[2], c);
+}
+
+static uint64_t forwarded(const struct place *p)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < PORTS; i++)
+        sum += p->port[i] ? p->port[i]->stats.rx_forwarded : 0;
+    return sum;
+}
+
+static void test_frames_find_their_port(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 0);
+    for (unsigned i = 0; i < PORTS; i++) {
+        assert_int_equal(p.port[i]->qpn_count, 1 << 15);
+        for (unsigned n = 0; n < 10; n++)
+            send_frame(&p, p.port[i]->qpn_base + n * 3001 + 2);
+        expect(&p, i == 0 ? 10 : 0, i == 1 ? 10 : 0, i == 2 ? 10 : 0);
+    }
+    assert_int_equal(forwarded(&p), 0);
+    // The first one goes, and the last takes its place.
+    p.port[0]->ops->close(p.port[0]);
+    p.port[0] = NULL;
+    send_frame(&p, p.port[1]->qpn_base + 5);
+    send_frame(&p, p.port[2]->qpn_base + 5);
+    expect(&p, 0, 1, 1);
+    assert_int_equal(forwarded(&p), 0);
+    close_place(&p);
+}
+
+static void test_more_numbers(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 100000); // four slots
+    for (unsigned i = 0; i < PORTS; i++) {
+        assert_int_equal(p.port[i]->qpn_count, 4 << 15);
+        send_frame(&p, p.port[i]->qpn_base + 99999);
+    }
+    expect(&p, 1, 1, 1);
+    assert_int_equal(forwarded(&p), 0);
+    close_place(&p);
+}
+
+static void test_strays_are_sent_on(void **state)
+{
+    struct place p = {0};
+    uint32_t qpn[SEGMENTS], want[PORTS] = {0}, got[PORTS];
+    struct vb_prng prng = {.state = 4};
+    open_place(&p, udp_kit_family(state), 0);
+    for (unsigned round = 0; round < 20; round++) {
+        memset(want, 0, sizeof want);
+        for (unsigned i = 0; i < SEGMENTS; i++) {
+            unsigned to = (unsigned)vb_prng_below(&prng, PORTS);
+            qpn[i] = p.port[to]->qpn_base + 2 + (uint32_t)vb_prng_below(&prng, 1000);
+            want[to]++;
+        }
+        send_run(&p, qpn);
+        receive_all(&p, got);
+        assert_memory_equal(got, want, sizeof got);
+    }
+    assert_in_range(forwarded(&p), 20, 20 * SEGMENTS);
+    close_place(&p);
+}
+
+// Numbers of nobody come to somebody, once.
+static void test_numbers_of_nobody(void **state)
+{
+    struct place p = {0};
+    uint32_t sum = 0;
+    open_place(&p, udp_kit_family(state), 0);
+    send_frame(&p, 500 << REGISTRY_RANGE_BITS);
+    for (unsigned round = 0; round < 20; round++)
+        for (unsigned i = 0; i < PORTS; i++)
+            sum += p.port[i]->ops->receive(p.port[i], p.frames);
+    assert_int_equal(sum, 1);
+    assert_int_equal(forwarded(&p), 0);
+    close_place(&p);
+}
+
+static void test_the_management_queue_pair(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 0);
+    send_frame(&p, 1);
+    expect(&p, 0, 0, 1); // nobody manages: the newest keeps it
+    p.port[0]->ops->manage(p.port[0], true);
+    send_frame(&p, 1);
+    expect(&p, 1, 0, 0);
+    p.port[1]->ops->manage(p.port[1], true);
+    p.port[2]->ops->manage(p.port[2], true);
+    send_frame(&p, 1);
+    expect(&p, 1, 1, 1);
+    p.port[2]->ops->manage(p.port[2], false);
+    p.port[0]->ops->manage(p.port[0], false);
+    send_frame(&p, 1);
+    expect(&p, 0, 1, 0);
+    close_place(&p);
+}
+
+static void test_bad_mail(void **state)
+{
+    struct place p = {0};
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    char path[REGISTRY_PATH];
+    struct vb_prng prng = {.state = 8};
+    open_place(&p, udp_kit_family(state), 0);
+    const struct udp *u = (const struct udp *)p.port[1];
+    const struct registry *r = &u->share->registry;
+    assert_true(vb_registry_inbox(r, r->slot, 0, path));
+    memcpy(to.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    for (unsigned round = 0; round < 300; round++) {
+        uint32_t mail[64];
+        size_t len = 4 * (size_t)vb_prng_below(&prng, 65);
+        for (unsigned i = 0; i < 64; i++)
+            mail[i] = (uint32_t)vb_prng_next(&prng);
+        if (round % 2)
+            mail[0] = (uint32_t)vb_prng_below(&prng, 300); // a length that may be right
+        assert_int_equal(sendto(fd, mail, len, 0, (const struct sockaddr *)&to, sizeof to), len);
+        atomic_fetch_add(&r->file->slot[r->slot].mail[0], 1);
+        for (unsigned n = 0; n < 4; n++) {
+            uint32_t count = p.port[1]->ops->receive(p.port[1], p.frames);
+            for (uint32_t f = 0; f < count; f++)
+                assert_in_range(p.frames[f].len, VB_ICRC_FRAME_MIN, len);
+        }
+    }
+    assert_true(p.port[1]->stats.rx_bad_peers > 100);
+    send_frame(&p, p.port[1]->qpn_base + 2);
+    expect(&p, 0, 1, 0);
+    close(fd);
+    close_place(&p);
+}
+
+// Who does not know the registry's secret cannot move a socket in the order.
+static void test_false_probes(void **state)
+{
+    struct place p = {0};
+    uint8_t probe[32] = {UDP_PROBE_OPCODE};
+    open_place(&p, udp_kit_family(state), 0);
+    const struct udp *u = (const struct udp *)p.port[1];
+    const struct registry *r = &u->share->registry;
+    expect(&p, 0, 0, 0); // the probes of our own
+    vb_put_be24(probe + 5, 0xfffffe);
+    vb_put_be32(probe + UDP_PROBE_INDEX_AT, 1);
+    vb_put_be64(probe + 20, UINT64_MAX / 2);
+    for (size_t len = 16; len <= sizeof probe; len++)
+        assert_int_equal(sendto(p.from.fd, probe, len, 0, &p.from.to.any, p.from.to_bytes), len);
+    expect(&p, 0, 0, 0);
+    assert_true(atomic_load(&r->file->slot[r->slot].index_ns[0]) < UINT64_MAX / 2);
+    // One that knows it can: and the others make room.
+    vb_put_be64(probe + 12, r->file->secret);
+    vb_put_be64(probe + 20, UINT64_MAX / 2);
+    assert_int_equal(sendto(p.from.fd, probe, 32, 0, &p.from.to.any, p.from.to_bytes), 32);
+    expect(&p, 0, 0, 0);
+    assert_true(atomic_load(&r->file->slot[r->slot].index_ns[0]) == UINT64_MAX / 2);
+    assert_int_equal(atomic_load(&r->file->slot[r->slot].index[0]), 1);
+    close_place(&p);
+}
+
+// Whatever the order in the registry is, the sockets find their places again.
+static void test_a_wrong_order_mends_itself(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 0);
+    expect(&p, 0, 0, 0);
+    const struct udp *u = (const struct udp *)p.port[0];
+    struct registry *r = &u->share->registry;
+    uint32_t slot[PORTS];
+    for (unsigned i = 0; i < PORTS; i++)
+        slot[i] = p.port[i]->qpn_base >> REGISTRY_RANGE_BITS;
+    for (unsigned i = 0; i < PORTS; i++)
+        atomic_store(&r->file->slot[slot[i]].index[0], (i + 1) % PORTS);
+    atomic_store(&u->share->doubted, true); // attaches the wrong program, and asks
+    for (unsigned round = 0; round < 5; round++) {
+        for (unsigned i = 0; i < PORTS; i++)
+            send_frame(&p, p.port[i]->qpn_base + 9);
+        expect(&p, 1, 1, 1);
+    }
+    for (unsigned i = 0; i < PORTS; i++)
+        assert_int_equal(atomic_load(&r->file->slot[slot[i]].index[0]), i);
+    close_place(&p);
+}
+
+static int make_dir(void **state)
+{
+    static char dir[32];
+    snprintf(dir, sizeof dir, "/tmp/verbena-mail-XXXXXX");
+    *state = dir;
+    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
+}
+
+static int remove_dir(void **state)
+{
+    char path[300];
+    unsigned inboxes = 0;
+    DIR *d = opendir(*state);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        inboxes += strncmp(e->d_name, "in-", 3) == 0;
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
+        (void)unlink(path);
+    }
+    closedir(d);
+    return rmdir(*state) || inboxes > 0; // all ports were closed
+}
+
+#define ALL_TESTS(family)                                                                 \
+    {                                                                                     \
+        UDP_KIT_TEST(test_frames_find_their_port, family),                                \
+            UDP_KIT_TEST(test_more_numbers, family),                                      \
+            UDP_KIT_TEST(test_strays_are_sent_on, family),                                \
+            UDP_KIT_TEST(test_numbers_of_nobody, family),                                 \
+            UDP_KIT_TEST(test_the_management_queue_pair, family),                         \
+            UDP_KIT_TEST(test_bad_mail, family), UDP_KIT_TEST(test_false_probes, family), \
+            UDP_KIT_TEST(test_a_wrong_order_mends_itself, family),                        \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest v4[] = ALL_TESTS(udp_kit_v4);
+    const struct CMUnitTest v6[] = ALL_TESTS(udp_kit_v6);
+    int failed = cmocka_run_group_tests(v4, make_dir, remove_dir);
+    const char *why = udp_kit_enter_net();
+    if (why != NULL)
+        printf("Skipped the rest: %s.\n", why);
+    else
+        failed += cmocka_run_group_tests(v6, make_dir, remove_dir);
+    return failed;
+}
