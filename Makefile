@@ -49,6 +49,7 @@ soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench
 	@bench/run.sh
+	@bench/verbs.py
 
 format: ## format every C file
 	@scripts/format.sh

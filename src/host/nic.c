@@ -314,6 +314,23 @@ static int open_ports(struct vb_nic *nic, const struct vb_nic_opts *opts)
     return err ? err : vb_host_set_faults(nic, vb_host_fault_text(opts), opts->error_text);
 }
 
+// What is wrong whoever has the address: said first, so that it is said always.
+static int judge(const struct vb_nic_opts *opts)
+{
+    struct vb_dcqcn_params dcqcn;
+    struct vb_faults *rules;
+    bool guarded, controlled;
+
+    if (!decide_guard(opts, &guarded))
+        return -EINVAL;
+    int err = vb_host_congestion(opts, &controlled, &dcqcn);
+    if (!err)
+        err = vb_faults_parse(vb_host_fault_text(opts), &rules, opts->error_text);
+    if (!err)
+        vb_faults_free(rules);
+    return err;
+}
+
 static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
 {
     say(opts, "out of memory");
@@ -322,11 +339,14 @@ static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
         say(opts, "the number of processing units is a power of two up to 16");
         return -EINVAL;
     }
+    int err = judge(opts);
+    if (err)
+        return err;
     struct vb_nic *nic = alloc_nic(units);
     if (!nic)
         return -ENOMEM;
     nic->drain_ns = (opts->drain_ms ? opts->drain_ms : DRAIN_MS) * UINT64_C(1000000);
-    int err = open_ports(nic, opts);
+    err = open_ports(nic, opts);
     if (!err) {
         say(opts, "out of memory");
         err = open_device(nic, opts);

@@ -559,6 +559,9 @@ static void *lie(void *arg)
     int fd = accept4(l->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     char block[4096];
     memset(block, 'x', sizeof block);
+    // Who hangs up on a question that it has not read is gone, whatever it said.
+    if (fd >= 0 && l->text && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000) == 1)
+        (void)!recv(fd, block, sizeof block, 0);
     if (fd >= 0 && l->text)
         (void)!send(fd, l->text, strlen(l->text), MSG_NOSIGNAL);
     while (fd >= 0 && !l->text && !atomic_load(&l->stop))
