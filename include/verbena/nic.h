@@ -228,6 +228,8 @@ int vb_srq_destroy(struct vb_srq *srq); // -EBUSY: queue pairs use it
 uint32_t vb_srq_num(const struct vb_srq *srq);
 // One event when fewer than `limit` receives are left; 0: none.
 int vb_srq_arm(struct vb_srq *srq, uint32_t limit);
+// That limit; 0 once its event has come.
+int vb_srq_limit(struct vb_srq *srq, uint32_t *limit);
 
 enum vb_service {
     VB_SERVICE_RC,       // reliable connection

@@ -183,8 +183,8 @@ static void say_taken(struct vb_doctor *d, const char *text, const char *interfa
         d, VB_NOTE, "address",
         strncmp(holder, "the kernel", 10) == 0
             ? "rdma link delete, or modprobe -r rdma_rxe, frees it"
-            : "NICs of one user share it over udp; over shm and auto, and beside anybody else, a NIC "
-              "takes the next free address (--address says which)",
+            : "NICs of one user share it over udp; over shm and auto, and beside anybody else, a "
+              "NIC takes the next free address (--address says which)",
         "%s (%s): UDP port %d is taken by %s", text, interface, ROCE_PORT, holder);
 }
 

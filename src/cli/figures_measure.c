@@ -3,7 +3,10 @@
 #include "cli/figures_measure.h"
 
 #include "cli/figures_program.h"
+#include "cost/model.h"
 #include "verbena/offload.h"
+
+#include <stdio.h>
 
 enum {
     NODES = 8,
@@ -66,7 +69,11 @@ double vb_measure_ifs(const struct vb_figures_row *row, struct vb_figures_here *
     double many =
         vb_figures_here_run(vb_figures_assemble(vb_figures_ifs(MANY_IFS, recycled), error), error);
     double each = difference(few, many, MANY_IFS - FEW_IFS);
-    return each > 0 ? 1 / each : -1;
+    if (each > 0)
+        return 1 / each;
+    if (each == 0)
+        snprintf(error, VB_COST_TEXT, "the machine is too busy: more took no longer than few");
+    return -1;
 }
 
 double vb_measure_get(const struct vb_figures_row *row, struct vb_figures_here *h, char *error)

@@ -82,8 +82,11 @@ static int connect_chain(struct vb_get_run *run, struct vb_control_msg *msg, cha
     vb_control_get_bytes(msg, answer, len);
     if (vb_offload_read_place(answer, len, &place, text) != 0)
         return vb_perf_fail(why, "no chain: %s", text);
-    struct vb_qp_peer peer = {
-        .qpn = place.qpn, .psn = place.psn, .mtu = place.mtu, .rights = VB_RIGHT_REMOTE_WRITE};
+    struct vb_qp_peer peer = {.qpn = place.qpn,
+                              .psn = place.psn,
+                              .mtu = place.mtu,
+                              .rights = VB_RIGHT_REMOTE_WRITE,
+                              .timeout = run->base->end->opts.timeout};
     memcpy(peer.gid, place.gid, sizeof peer.gid);
     int error = vb_qp_connect(run->qp[VB_GET_CHAIN], &peer);
     return error ? vb_perf_fail(why, "cannot connect a queue pair: %s", strerror(-error)) : 0;

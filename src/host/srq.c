@@ -102,6 +102,16 @@ int vb_srq_arm(struct vb_srq *srq, uint32_t limit)
     return err;
 }
 
+int vb_srq_limit(struct vb_srq *srq, uint32_t *limit)
+{
+    if (vb_host_is_foreign(srq->nic))
+        return -EPERM;
+    vb_host_lock(srq->nic);
+    int err = vb_dev_srq_limit(srq->nic->dev, srq->srqn, limit);
+    vb_host_unlock(srq->nic);
+    return err;
+}
+
 int vb_post_srq(struct vb_srq *srq, const struct vb_recv_wr *wr, uint32_t n)
 {
     if (vb_host_is_foreign(srq->nic))

@@ -453,6 +453,15 @@ int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit)
     return 0;
 }
 
+int vb_dev_srq_limit(struct vb_dev *dev, uint32_t srqn, uint32_t *limit)
+{
+    const struct vb_srqc *srq = vb_dev_srq(dev, srqn);
+    if (!srq)
+        return -ENOENT;
+    *limit = srq->limit;
+    return 0;
+}
+
 // ---- chain programs
 
 int vb_dev_program_create(struct vb_dev *dev, const struct vb_program_attr *attr, uint32_t *number)

@@ -194,6 +194,8 @@ int vb_dev_srq_create(struct vb_dev *dev, const struct vb_srqc_attr *attr, uint3
 int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn);
 // An event when fewer entries than `limit` are left; 0: none. Once only.
 int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit);
+// That limit; 0 once its event has come.
+int vb_dev_srq_limit(struct vb_dev *dev, uint32_t srqn, uint32_t *limit);
 int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn);
 // Another ring, into which the host has moved the entries that wait. -EINVAL.
 int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entries);

@@ -62,17 +62,19 @@ static struct vb_verbs_cq *find(struct vb_verbs_context *context, const struct v
 
 static int take(struct ibv_comp_channel *channel, struct ibv_cq **ibv, void **context)
 {
+    struct vb_verbs_cq *cq = NULL;
     struct vb_cq *nic;
+    int err;
 
     vb_verbs_process_lock();
-    int err = vb_channel_take(VB_VERBS_CAST(vb_verbs_channel, channel)->nic, &nic);
-    struct vb_verbs_cq *cq = err ? NULL : find(vb_verbs_of(channel->context), nic);
+    do { // those of a queue that is going are nobody's
+        err = vb_channel_take(VB_VERBS_CAST(vb_verbs_channel, channel)->nic, &nic);
+        cq = err ? NULL : find(vb_verbs_of(channel->context), nic);
+    } while (!err && !cq);
     if (cq) {
         cq->comp_events++;
         *ibv = (struct ibv_cq *)(void *)&cq->cq;
         *context = cq->cq.cq_context;
-    } else if (!err) {
-        err = -EAGAIN;
     }
     vb_verbs_process_unlock();
     return err;

@@ -22,6 +22,7 @@ typedef int *errno_place(void);
 static struct {
     pthread_mutex_t lock;
     bool tried;
+    bool forks; // the program has called ibv_fork_init()
     _Atomic(void *) library;
 } real = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -56,6 +57,18 @@ static const char *find_library(char path[256])
     return NULL;
 }
 
+static any_function *find(const char *name)
+{
+    void *library = atomic_load_explicit(&real.library, memory_order_acquire);
+    void *symbol = library ? dlsym(library, name) : NULL;
+    any_function *function;
+
+    memcpy(&function, &symbol, sizeof function);
+    return function;
+}
+
+#define REAL(name) ((__typeof__(&(name)))find(#name))
+
 static void *load(void)
 {
     char path[256];
@@ -70,19 +83,11 @@ static void *load(void)
         else
             vb_verbs_log(VB_VERBS_ERROR, "ibv_get_device_list: no real devices: %s", dlerror());
         atomic_store_explicit(&real.library, library, memory_order_release);
+        if (real.forks && REAL(ibv_fork_init) && REAL(ibv_fork_init)() != 0)
+            vb_verbs_log(VB_VERBS_ERROR, "ibv_fork_init: not for real devices");
     }
     pthread_mutex_unlock(&real.lock);
     return atomic_load_explicit(&real.library, memory_order_acquire);
-}
-
-static any_function *find(const char *name)
-{
-    void *library = atomic_load_explicit(&real.library, memory_order_acquire);
-    void *symbol = library ? dlsym(library, name) : NULL;
-    any_function *function;
-
-    memcpy(&function, &symbol, sizeof function);
-    return function;
 }
 
 // A namespace has a C library of its own, and that an errno.
@@ -100,33 +105,25 @@ static bool is_ours(const struct ibv_context *context)
     return context->device == vb_verbs_device();
 }
 
-#define REAL(name) ((__typeof__(&(name)))find(#name))
+// An older library may not have it.
+#define RESULT(type, missing, name, object, params, args) \
+    VB_VERBS_EXPORT type name params                      \
+    {                                                     \
+        if (is_ours(object))                              \
+            return vb_ours_##name args;                   \
+        if (!REAL(name)) {                                \
+            errno = EOPNOTSUPP;                           \
+            return missing;                               \
+        }                                                 \
+        type result = REAL(name) args;                    \
+        take_errno();                                     \
+        return result;                                    \
+    }                                                     \
+    static_assert(sizeof(&(name)) > 0, "it ends with a semicolon")
 
 #define NUMBER(type, name, object, params, args) \
-    VB_VERBS_EXPORT type name params             \
-    {                                            \
-        if (is_ours(object))                     \
-            return vb_ours_##name args;          \
-        type result = EOPNOTSUPP;                \
-        if (REAL(name))                          \
-            result = REAL(name) args;            \
-        take_errno();                            \
-        return result;                           \
-    }                                            \
-    static_assert(sizeof(&(name)) > 0, "it ends with a semicolon")
-
-#define OBJECT(type, name, object, params, args) \
-    VB_VERBS_EXPORT type name params             \
-    {                                            \
-        if (is_ours(object))                     \
-            return vb_ours_##name args;          \
-        type result = NULL;                      \
-        if (REAL(name))                          \
-            result = REAL(name) args;            \
-        take_errno();                            \
-        return result;                           \
-    }                                            \
-    static_assert(sizeof(&(name)) > 0, "it ends with a semicolon")
+    RESULT(type, EOPNOTSUPP, name, object, params, args)
+#define OBJECT(type, name, object, params, args) RESULT(type, NULL, name, object, params, args)
 
 #define NOTHING(name, object, params, args) \
     VB_VERBS_EXPORT void name params        \
@@ -142,7 +139,7 @@ NUMBER(int, _ibv_query_gid_ex, context,
        (struct ibv_context * context, uint32_t port_num, uint32_t gid_index,
         struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size),
        (context, port_num, gid_index, entry, flags, entry_size));
-NUMBER(ssize_t, _ibv_query_gid_table, context,
+RESULT(ssize_t, -EOPNOTSUPP, _ibv_query_gid_table, context,
        (struct ibv_context * context, struct ibv_gid_entry *entries, size_t max_entries,
         uint32_t flags, size_t entry_size),
        (context, entries, max_entries, flags, entry_size));
@@ -297,6 +294,22 @@ VB_VERBS_EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
     bool theirs = device != vb_verbs_device() && REAL(ibv_get_device_index);
     return theirs ? REAL(ibv_get_device_index)(device) : vb_ours_ibv_get_device_index(device);
+}
+
+// ---- fork: ours needs nothing, a card's memory must be kept from the child
+
+VB_VERBS_EXPORT int ibv_fork_init(void)
+{
+    pthread_mutex_lock(&real.lock);
+    real.forks = true; // for a library that is loaded later, too
+    int error = REAL(ibv_fork_init) ? REAL(ibv_fork_init)() : 0;
+    pthread_mutex_unlock(&real.lock);
+    return error;
+}
+
+VB_VERBS_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+    return REAL(ibv_is_fork_initialized) ? REAL(ibv_is_fork_initialized)() : IBV_FORK_UNNEEDED;
 }
 
 // ---- events

@@ -130,8 +130,7 @@ static struct ibv_srq *create(struct ibv_context *context, struct ibv_srq_init_a
         vb_verbs_fail(-err, "ibv_create_srq", why);
         return NULL;
     }
-    srq->attr = a->attr;
-    srq->attr.srq_limit = 0; // of the creation it is ignored
+    srq->attr = a->attr; // but for the limit, which is ignored here
     srq->srq.context = context;
     srq->srq.srq_context = a->srq_context;
     srq->srq.pd = a->pd;
@@ -174,21 +173,23 @@ VB_VERBS_EXPORT int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *att
 
     if (mask & ~IBV_SRQ_LIMIT)
         return vb_verbs_fail(EINVAL, "ibv_modify_srq", "its size stays: only the limit changes");
-    if (attr->srq_limit > srq->attr.max_wr)
-        return vb_verbs_fail(EINVAL, "ibv_modify_srq", "the limit is more than the queue holds");
     if (!(mask & IBV_SRQ_LIMIT))
         return 0;
+    if (attr->srq_limit > srq->attr.max_wr)
+        return vb_verbs_fail(EINVAL, "ibv_modify_srq", "the limit is more than the queue holds");
     int err = vb_srq_arm(srq->nic, attr->srq_limit);
     if (err)
         return vb_verbs_fail(-err, "ibv_modify_srq", NULL);
-    srq->attr.srq_limit = attr->srq_limit;
     return 0;
 }
 
 VB_VERBS_EXPORT int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
-    *attr = VB_VERBS_CAST(vb_verbs_srq, ibv)->attr;
-    return 0;
+    const struct vb_verbs_srq *srq = VB_VERBS_CAST(vb_verbs_srq, ibv);
+
+    *attr = srq->attr;
+    int err = vb_srq_limit(srq->nic, &attr->srq_limit); // 0 when it is not armed any more
+    return err ? vb_verbs_fail(-err, "ibv_query_srq", NULL) : 0;
 }
 
 int vb_verbs_get_srq_num(struct ibv_srq *ibv, uint32_t *number)

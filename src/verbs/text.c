@@ -151,17 +151,8 @@ VB_VERBS_EXPORT enum ibv_rate mbps_to_ibv_rate(int mbps)
     return IBV_RATE_MAX;
 }
 
-// ---- fork: registered memory is ordinary memory, so nothing has to be kept from the child
-
-VB_VERBS_EXPORT int ibv_fork_init(void)
-{
-    return 0;
-}
-
-VB_VERBS_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
-{
-    return IBV_FORK_UNNEEDED;
-}
+// ---- fork: registered memory is ordinary memory, so nothing has to be kept from the child; see
+// real.c for what others want
 
 VB_VERBS_EXPORT int ibv_dontfork_range(void *base, size_t size);
 VB_VERBS_EXPORT int ibv_dontfork_range(void *base, size_t size)

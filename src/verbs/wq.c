@@ -5,11 +5,21 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum {
-    HIDDEN_QKEY = 0x7fffffff, // which no program draws: nobody sends to the queue itself
     MTU_MAX = 4096,
 };
+
+// Which nobody else knows: nobody sends to the queue itself.
+static uint32_t draw_qkey(void)
+{
+    uint32_t qkey;
+
+    while (getrandom(&qkey, sizeof qkey, 0) != sizeof qkey)
+        continue;
+    return qkey;
+}
 
 // ---- queues
 
@@ -74,7 +84,7 @@ struct ibv_wq *vb_verbs_create_wq(struct ibv_context *context, struct ibv_wq_ini
 
 static int go(struct vb_verbs_wq *wq, enum ibv_wq_state from, enum ibv_wq_state to)
 {
-    struct vb_qp_change change = {.qkey = HIDDEN_QKEY, .mtu = MTU_MAX};
+    struct vb_qp_change change = {.qkey = draw_qkey(), .mtu = MTU_MAX};
 
     if (to == IBV_WQS_RESET || to == IBV_WQS_ERR) {
         change.to = to == IBV_WQS_RESET ? VB_QP_RESET : VB_QP_ERR;
@@ -121,8 +131,6 @@ int vb_verbs_destroy_wq(struct ibv_wq *ibv)
         return EPERM;
     vb_verbs_process_lock();
     bool used = wq->users;
-    if (!used)
-        cq->users--;
     vb_verbs_process_unlock();
     if (used)
         return vb_verbs_fail(EBUSY, "ibv_destroy_wq", "tables hold it");
@@ -130,6 +138,9 @@ int vb_verbs_destroy_wq(struct ibv_wq *ibv)
     vb_qp_destroy(wq->nic);
     vb_verbs_unlock(&cq->lock);
     vb_cq_destroy(wq->cq);
+    vb_verbs_process_lock();
+    cq->users--;
+    vb_verbs_process_unlock();
     pthread_mutex_destroy(&ibv->mutex);
     pthread_cond_destroy(&ibv->cond);
     free(wq);

@@ -133,6 +133,23 @@ class Perf(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("chmod 700", done.stderr)
 
+    def test_a_peer_that_pauses_is_waited_for(self):
+        """Without losses only a busy machine is late: no queue pair gives up within a second."""
+        client = start("perf", "get", "--via", "chain", "--seconds", "2",
+                       "--local", ",".join(addresses()))
+        children = f"/proc/{client.pid}/task/{client.pid}/children"
+        for _ in range(4):  # some come while the raw echo has its turn
+            time.sleep(0.5)
+            if client.poll() is not None:
+                break
+            with open(children, encoding="ascii") as file:
+                server = int(file.read().split()[0])
+            os.kill(server, signal.SIGSTOP)
+            time.sleep(1)
+            os.kill(server, signal.SIGCONT)
+        _, words = client.communicate(timeout=60)
+        self.assertEqual(client.returncode, 0, words)
+
     def test_forced_errors_are_told(self):
         for rules, right in (("wc=retry_exc:read@#5", "read 4 of queue pair 0 failed"),
                              ("reg_mr=#1", "cannot register memory"),

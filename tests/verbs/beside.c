@@ -79,6 +79,7 @@ static void check_theirs(struct side *s)
 
     NEED(!ibv_query_device(s->context, &attr) && attr.vendor_id == MARK);
     NEED(attr.phys_port_cnt == PORTS);
+    NEED(attr.vendor_part_id == 2); // calls of ibv_fork_init(), before it was loaded and after
     NEED(s->pd->handle == MARK && s->cq->handle == MARK && s->qp->qp_num == MARK);
     NEED(!ibv_modify_qp(s->qp, &init, IBV_QP_STATE) && s->qp->state == IBV_QPS_INIT);
     NEED(ibv_modify_qp(s->qp, &init, IBV_QP_STATE | IBV_QP_PORT) == EDOM);
@@ -105,9 +106,11 @@ int main(void)
 {
     struct side ours = {0}, theirs = {0};
     int count = 0;
-    struct ibv_device **list = ibv_get_device_list(&count);
 
+    NEED(!ibv_fork_init());
+    struct ibv_device **list = ibv_get_device_list(&count);
     check_list(list, count);
+    NEED(!ibv_fork_init());
     open_side(&ours, list[0]);
     open_side(&theirs, list[1]);
     ibv_free_device_list(list);

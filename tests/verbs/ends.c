@@ -150,11 +150,15 @@ static void check_shared_waits_for_acks(struct world *w)
 {
     struct pair p;
     struct ibv_async_event event;
+    struct ibv_srq_attr now;
     pthread_t thread;
 
     open_pair(&p, w, true);
     post_receive(&p);
+    NEED(!ibv_query_srq(p.srq, &now) && now.srq_limit == 0);
+    NEED(!ibv_modify_srq(p.srq, &(struct ibv_srq_attr){.srq_limit = UINT32_MAX}, 0)); // not named
     NEED(!ibv_modify_srq(p.srq, &(struct ibv_srq_attr){.srq_limit = 2}, IBV_SRQ_LIMIT));
+    NEED(!ibv_query_srq(p.srq, &now) && now.srq_limit == 2);
     send_and_take(&p);
     for (;;) {
         NEED(!ibv_get_async_event(w->context, &event));
@@ -162,6 +166,7 @@ static void check_shared_waits_for_acks(struct world *w)
             break;
         ibv_ack_async_event(&event);
     }
+    NEED(!ibv_query_srq(p.srq, &now) && now.srq_limit == 0); // no longer armed
     NEED(event.element.srq == p.srq && ibv_destroy_srq(p.srq) == EBUSY);
     NEED(!ibv_destroy_qp(p.a) && !ibv_destroy_qp(p.b));
     p.a = p.b = NULL;

@@ -648,6 +648,12 @@ static void check_refusals(struct test *t)
 
     NEED(mlx5dv_is_supported(t->context->device));
     NEED(!mlx5dv_query_device(t->context, &attrs) && attrs.flags == 0 && attrs.comp_mask == 0);
+    // A program of an older header has no more room than it names.
+    memset(&attrs, 0xa5, sizeof attrs);
+    attrs.comp_mask = 0;
+    NEED(!mlx5dv_query_device(t->context, &attrs) && attrs.version == 0 && attrs.flags == 0);
+    for (size_t i = offsetof(struct mlx5dv_context, cqe_comp_caps); i < sizeof attrs; i++)
+        NEED(((const uint8_t *)&attrs)[i] == 0xa5);
     NEED(mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD) == EOPNOTSUPP && errno == EOPNOTSUPP);
     errno = 0;
     uar = mlx5dv_devx_alloc_uar(t->context, 0);

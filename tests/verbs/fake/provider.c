@@ -44,6 +44,14 @@ static int destroy(struct ibv_context *context, void *object)
     return 0;
 }
 
+static uint32_t fork_inits;
+
+int ibv_fork_init(void)
+{
+    fork_inits++;
+    return 0;
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
     struct ibv_device **list = calloc(2, sizeof *list);
@@ -118,7 +126,8 @@ int ibv_close_device(struct ibv_context *context)
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     (void)of(context);
-    *attr = (struct ibv_device_attr){.vendor_id = MARK, .phys_port_cnt = PORTS};
+    *attr = (struct ibv_device_attr){
+        .vendor_id = MARK, .vendor_part_id = fork_inits, .phys_port_cnt = PORTS};
     return 0;
 }
 
