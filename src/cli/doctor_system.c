@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    FILES_MIN = 32, // a NIC of 16 units and some channels
+    FILES_MIN = 48, // a NIC of 16 units and some channels
     FILES_GOOD = 256,
 };
 
@@ -34,8 +34,8 @@ static void check_limits(struct vb_doctor *d)
                                                             : VB_FINE;
     vb_doctor_say(d, verdict, "files",
                   verdict == VB_FINE ? NULL : "raise the limit: ulimit -n 1024",
-                  "%llu descriptors may be open; a NIC needs four and one for each unit, channel "
-                  "and neighbour",
+                  "%llu descriptors may be open; a NIC needs four, two for each unit, and one for "
+                  "each channel and neighbour",
                   (unsigned long long)files.rlim_cur);
     if (locked.rlim_cur == RLIM_INFINITY)
         vb_doctor_say(d, VB_FINE, "memlock", NULL, "no limit; Verbena locks no memory");

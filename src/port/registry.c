@@ -65,9 +65,11 @@ static int make_file(const char *path)
     if (fd < 0)
         return -errno;
     const size_t bytes = offsetof(struct registry_file, slot);
-    int error = 0;
-    if (pwrite(fd, &head, bytes, 0) != (ssize_t)bytes || ftruncate(fd, sizeof head) < 0 ||
-        (link(other, path) < 0 && errno != EEXIST))
+    // With room for all of it: who writes to a hole of a full disk through a map is killed.
+    int error = -posix_fallocate(fd, 0, sizeof head);
+    errno = 0;
+    if (error == 0 && (pwrite(fd, &head, bytes, 0) != (ssize_t)bytes ||
+                       (link(other, path) < 0 && errno != EEXIST)))
         error = errno ? -errno : -EIO;
     close(fd);
     unlink(other);
@@ -211,6 +213,7 @@ int vb_registry_claim(struct registry *r, uint32_t span, uint32_t units, const s
     for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++) {
         STORE(s->index[unit], REGISTRY_INDEX_NONE);
         STORE(s->index_ns[unit], 0);
+        STORE(s->cookie[unit], 0);
     }
     r->slot = first;
     r->span = span;
@@ -303,6 +306,22 @@ bool vb_registry_find(const struct registry *r, uint32_t qpn, uint32_t *slot)
         return false;
     *slot = LOAD(r->file->slot[at].head) - 1;
     return *slot <= at && vb_registry_read(r, *slot, &m) && at < *slot + m.span;
+}
+
+// As vb_registry_find(), but for what senders need, since they ask often.
+uint32_t vb_registry_cookie(const struct registry *r, const struct vb_ip *ip, uint32_t scope,
+                            uint32_t qpn)
+{
+    uint32_t at = qpn >> REGISTRY_RANGE_BITS;
+    uint32_t head = at < REGISTRY_SLOTS ? LOAD(r->file->slot[at].head) - 1 : REGISTRY_SLOTS;
+    if (head > at)
+        return 0;
+    const struct registry_slot *s = &r->file->slot[head];
+    uint32_t units = LOAD(s->units);
+    if (!vb_registry_is_at(r, head, ip, scope) || LOAD(s->head) != head + 1 ||
+        at - head >= LOAD(s->span) || units > REGISTRY_UNITS || !vb_is_pow2(units))
+        return 0;
+    return LOAD(s->cookie[qpn & (units - 1)]);
 }
 
 bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t unit,

@@ -42,6 +42,7 @@ struct registry_slot {
     _Atomic uint32_t index[REGISTRY_UNITS];    // of its sockets among those of the address
     _Atomic uint64_t index_ns[REGISTRY_UNITS]; // when that was last seen to be so
     _Atomic uint32_t mail[REGISTRY_UNITS];     // datagrams ever sent to its inboxes
+    _Atomic uint32_t cookie[REGISTRY_UNITS];   // the system's names of its sockets, lowest bits
     uint8_t spare[56];                         // cache lines of its own
 };
 
@@ -57,7 +58,7 @@ struct registry_file {
     struct registry_slot slot[REGISTRY_SLOTS];
 };
 
-static_assert(sizeof(struct registry_slot) == 384, "no padding");
+static_assert(sizeof(struct registry_slot) == 448, "no padding");
 static_assert(offsetof(struct registry_file, slot) == 4096, "a page of its own");
 
 // A NIC's hold on the registry.
@@ -99,6 +100,9 @@ bool vb_registry_is_at(const struct registry *r, uint32_t slot, const struct vb_
 void vb_registry_bury(struct registry *r, uint32_t slot, uint64_t now_ns);
 // The first slot of who owns a queue pair number. False: nobody does.
 bool vb_registry_find(const struct registry *r, uint32_t qpn, uint32_t *slot);
+// The system's name of the socket that gets an address's frames for a queue pair; 0: unknown.
+uint32_t vb_registry_cookie(const struct registry *r, const struct vb_ip *ip, uint32_t scope,
+                            uint32_t qpn);
 
 // The name of an inbox. False: it is too long.
 bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t unit,

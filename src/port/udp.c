@@ -339,25 +339,39 @@ static int open_shared(const struct vb_udp_opts *opts, const union udp_address *
     return error;
 }
 
+static int open_unshared(const struct vb_udp_opts *opts, const union udp_address *at,
+                         struct vb_port **ports, uint32_t count, char *error_text)
+{
+    uint32_t opened = 0;
+    const struct vb_udp_opts alone = {opts->address, opts->socket_bytes, error_text,
+                                      .ecn = opts->ecn};
+    int error = open_alone(&alone, at, ports, count, &opened);
+    if (error == 0 && count > 1 && steer(fd_of(ports[0]), count) < 0)
+        error = vb_udp_fail(error_text, errno, "SO_ATTACH_REUSEPORT_CBPF: %s", strerror(errno));
+    if (error < 0)
+        close_all(ports, opened);
+    return error;
+}
+
+// Whether the directory takes no inbox.
+static bool is_no_place(int error)
+{
+    return error == -ENOSPC || error == -EDQUOT || error == -EROFS || error == -EACCES;
+}
+
 int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count)
 {
     union udp_address at;
     struct udp_share *others = NULL;
-    uint32_t opened = 0;
     int error = vb_udp_address_parse(opts->address, &at, opts->error_text);
     if (error < 0)
         return error;
-    // Without a registry the address is ours alone, or not at all.
-    if (opts->shared && vb_udp_share_create(opts, &at, count, &others) == 0)
-        return open_shared(opts, &at, others, ports, count);
-    const struct vb_udp_opts alone = {opts->address, opts->socket_bytes, opts->error_text,
-                                      .ecn = opts->ecn};
-    error = open_alone(&alone, &at, ports, count, &opened);
-    if (error == 0 && count > 1 && steer(fd_of(ports[0]), count) < 0)
-        error =
-            vb_udp_fail(opts->error_text, errno, "SO_ATTACH_REUSEPORT_CBPF: %s", strerror(errno));
-    if (error < 0)
-        close_all(ports, opened);
+    // Without a registry or an inbox the address is ours alone, or not at all.
+    if (!opts->shared || vb_udp_share_create(opts, &at, count, &others) < 0)
+        return open_unshared(opts, &at, ports, count, opts->error_text);
+    error = open_shared(opts, &at, others, ports, count);
+    if (is_no_place(error) && open_unshared(opts, &at, ports, count, NULL) == 0)
+        return 0;
     return error;
 }
 

@@ -14,7 +14,6 @@
 enum {
     ROOM_BYTES = UDP_RX_BYTES / 2, // of a datagram
     FRAMES_MAX = VB_PORT_RX_BATCH / 2,
-    QPN_MANAGERS = 1, // queue pairs up to this one are the managers'
 };
 
 struct record {
@@ -150,7 +149,7 @@ bool vb_udp_mail_divert(struct udp *u, const struct vb_rx_frame *frame, bool ste
     const struct udp_share *s = u->share;
     uint32_t qpn = vb_get_be24(frame->head + 5), slot;
     struct registry_member m;
-    if (qpn <= QPN_MANAGERS)
+    if (qpn <= UDP_QPN_MANAGERS)
         return share_out(u, frame);
     if (!vb_registry_find(&s->registry, qpn, &slot) || slot == s->registry.slot ||
         !vb_registry_is_at(&s->registry, slot, &s->ip, s->scope) ||

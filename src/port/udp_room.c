@@ -22,6 +22,7 @@ enum {
     ELSEWHERE_BYTES = 64 * 1048576, // that leave before one looks again
     PATIENCE_NS = 200 * 1000 * 1000,
     REPLY_BYTES = 1024,
+    ASK_TRIES = 64,   // source ports, for the one that finds a socket among several
     DRAINED_PART = 4, // the kernel gives room back when so much of it is free: less counts as empty
 };
 
@@ -32,6 +33,7 @@ struct question {
 
 // What the kernel knows of a socket.
 struct fill {
+    uint32_t cookie;
     uint32_t used_bytes, buffer_bytes;
 };
 
@@ -55,8 +57,9 @@ static void copy_ip(const struct udp *u, __be32 to[4], const struct vb_ip *ip)
         memcpy(to, ip->b + 12, 4);
 }
 
-// The socket that a frame of ours would find there.
-static struct question ask_about(const struct udp *u, const struct vb_ip *ip)
+// The socket that a frame of ours would find there, if it is the only one: of several the system
+// does not look at the number of the queue pair, but at a hash of addresses and ports.
+static struct question ask_about(const struct udp *u, const struct vb_ip *ip, uint16_t from)
 {
     struct question q = {
         .head = {.nlmsg_len = sizeof q,
@@ -66,7 +69,7 @@ static struct question ask_about(const struct udp *u, const struct vb_ip *ip)
                  .sdiag_protocol = IPPROTO_UDP,
                  .idiag_ext = 1 << (INET_DIAG_SKMEMINFO - 1),
                  .idiag_states = UINT32_MAX,
-                 .id = {.idiag_sport = htons(VB_ROCE_UDP_PORT),
+                 .id = {.idiag_sport = htons(from),
                         .idiag_dport = htons(VB_ROCE_UDP_PORT),
                         .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
     copy_ip(u, q.body.id.idiag_src, &u->port.local);
@@ -100,12 +103,12 @@ static bool read_reply(struct nlmsghdr *head, size_t bytes, struct fill *fill)
     if (!a || RTA_PAYLOAD(a) <= SK_MEMINFO_RCVBUF * sizeof *word)
         return false;
     memcpy(word, RTA_DATA(a), RTA_PAYLOAD(a) < sizeof word ? RTA_PAYLOAD(a) : sizeof word);
-    *fill = (struct fill){word[SK_MEMINFO_RMEM_ALLOC], word[SK_MEMINFO_RCVBUF]};
+    *fill =
+        (struct fill){m->id.idiag_cookie[0], word[SK_MEMINFO_RMEM_ALLOC], word[SK_MEMINFO_RCVBUF]};
     return true;
 }
 
-// False: no such socket on this machine, or the kernel does not say.
-static bool look(struct udp *u, const struct vb_ip *ip, struct fill *fill)
+static bool ask(struct udp *u, const struct vb_ip *ip, uint16_t from, struct fill *fill)
 {
     union {
         struct nlmsghdr head;
@@ -119,23 +122,43 @@ static bool look(struct udp *u, const struct vb_ip *ip, struct fill *fill)
         room->fd = UDP_ROOM_UNKNOWN;
         return false;
     }
-    struct question q = ask_about(u, ip);
+    struct question q = ask_about(u, ip, from);
     q.head.nlmsg_seq = ++room->asked;
     if (send(room->fd, &q, sizeof q, 0) != (ssize_t)sizeof q)
         return false;
-    ssize_t got = recv(room->fd, &reply, sizeof reply, 0);
-    return got > 0 && read_reply(&reply.head, (size_t)got, fill) &&
-           reply.head.nlmsg_seq == room->asked;
+    ssize_t got;
+    do // what an earlier question left behind is nobody's answer
+        got = recv(room->fd, &reply, sizeof reply, 0);
+    while (got >= (ssize_t)sizeof reply.head && reply.head.nlmsg_seq != room->asked);
+    return got > 0 && read_reply(&reply.head, (size_t)got, fill);
 }
 
-static struct udp_known *find(struct udp_room *room, const struct vb_ip *ip)
+// False: no such socket on this machine, or the kernel does not say, or not of this one.
+static bool look(struct udp *u, struct udp_known *k, struct fill *fill)
+{
+    const uint16_t usual = VB_ROCE_UDP_PORT;
+
+    for (uint16_t i = 0; i < ASK_TRIES; i++) {
+        uint16_t from = i == 0 && k->ask_from ? k->ask_from : usual + i;
+        if (!ask(u, &k->ip, from, fill))
+            return false;
+        if (k->cookie == 0 || fill->cookie == k->cookie) {
+            k->ask_from = from;
+            return true;
+        }
+    }
+    k->ask_from = 0;
+    return false;
+}
+
+static struct udp_known *find(struct udp_room *room, const struct vb_ip *ip, uint32_t cookie)
 {
     uint32_t word[4];
     memcpy(word, ip->b, sizeof word);
-    uint32_t hash = (word[0] ^ word[1] ^ word[2] ^ word[3]) * 0x9e3779b1u;
+    uint32_t hash = (word[0] ^ word[1] ^ word[2] ^ word[3] ^ cookie) * 0x9e3779b1u;
     struct udp_known *k = &room->known[hash >> 24 & (UDP_KNOWN - 1)];
-    if (!vb_ip_equal(&k->ip, ip))
-        *k = (struct udp_known){.ip = *ip};
+    if (!vb_ip_equal(&k->ip, ip) || k->cookie != cookie)
+        *k = (struct udp_known){.ip = *ip, .cookie = cookie};
     return k;
 }
 
@@ -149,18 +172,20 @@ static bool is_hopeless(struct udp_known *k)
     return now - k->full_since_ns >= PATIENCE_NS;
 }
 
-bool vb_udp_has_room(struct udp *u, const struct vb_ip *ip, uint32_t frames, uint32_t bytes,
-                     bool all_left)
+bool vb_udp_has_room(struct udp *u, const struct vb_ip *ip, uint32_t qpn, uint32_t frames,
+                     uint32_t bytes, bool all_left)
 {
-    struct udp_known *k = find(&u->room, ip);
+    const struct udp_share *s = u->share;
+    uint32_t cookie = s ? vb_registry_cookie(&s->registry, ip, s->scope, qpn) : 0;
+    struct udp_known *k = find(&u->room, ip, cookie);
     uint64_t cost = (uint64_t)frames * FRAME_COST + (uint64_t)bytes * BYTE_COST;
     struct fill fill;
 
     if (k->left_bytes < cost) {
         if (!all_left)
             return false; // the kernel does not know of them yet
-        if (!look(u, ip, &fill))
-            fill = (struct fill){0, ELSEWHERE_BYTES};
+        if (!look(u, k, &fill))
+            fill = (struct fill){0, 0, ELSEWHERE_BYTES};
         uint32_t left =
             fill.used_bytes < fill.buffer_bytes ? fill.buffer_bytes - fill.used_bytes : 0;
         k->left_bytes = left;

@@ -176,11 +176,13 @@ bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const u
     return true;
 }
 
-// Whether the frame is for a queue pair that cannot be ours.
+// Whether the frame is for a queue pair that cannot be ours, or is not ours alone: the managers'
+// numbers lie in the first slot's range, and are everybody's.
 static inline bool is_stray(const struct udp *u, const uint8_t *frame)
 {
     uint32_t qpn = vb_get_be32(frame + 4) & 0xffffff;
-    return qpn - u->port.qpn_base >= u->port.qpn_count && u->share != NULL;
+    return (qpn - u->port.qpn_base >= u->port.qpn_count || qpn <= UDP_QPN_MANAGERS) &&
+           u->share != NULL;
 }
 
 // Goes on with the datagram at hand until its end or the room's. Returns the frames made.

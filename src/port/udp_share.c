@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@ enum {
     PROBE_TIME_AT = 20,
     PROBE_BYTES = 32,
     PROBE_QPN = 0xfffffe, // in the range that is nobody's
+    PROBE_TRIES = 100,    // to take the lock
+    PROBE_MORE = 8,       // places behind those we know of
 };
 
 struct udp_order {
@@ -55,6 +58,12 @@ static int by_slot(const void *a, const void *b)
 {
     const struct registry_member *x = a, *y = b;
     return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+// Since its last sign of life. That may be younger than our look at the clock.
+static uint64_t silent_ns(const struct registry_member *m, uint64_t now_ns)
+{
+    return m->beat_ns - now_ns < SILENT_NS ? 0 : now_ns - m->beat_ns;
 }
 
 // Puts those who died behind those who live, in the order of their slots.
@@ -132,7 +141,7 @@ static uint32_t choose_rest(struct udp_share *s, uint64_t now_ns)
     uint32_t own = own_slot(s)->index[0];
     for (uint32_t i = 0; i < o->live; i++) {
         const struct registry_member *m = &o->member[i];
-        bool lives = m->slot == s->registry.slot || now_ns - m->beat_ns < SILENT_NS;
+        bool lives = m->slot == s->registry.slot || silent_ns(m, now_ns) < SILENT_NS;
         if (m->takes_rest && lives && m->index[0] != REGISTRY_INDEX_NONE)
             return m->index[0];
     }
@@ -199,7 +208,7 @@ static bool finds_death(struct udp_share *s, uint64_t now_ns)
         const struct registry_member *m = &o->member[(own + i) % o->count];
         if (!vb_registry_is_alive(&s->registry, m->slot))
             return true;
-        if (now_ns - m->beat_ns < SILENT_NS)
+        if (silent_ns(m, now_ns) < SILENT_NS)
             return false;
     }
     return false;
@@ -210,7 +219,7 @@ static bool has_rest_taker(const struct udp_share *s, uint64_t now_ns)
     const struct udp_order *o = s->order;
     for (uint32_t i = 0; i < o->count; i++)
         if (o->member[i].takes_rest &&
-            (o->member[i].slot == s->registry.slot || now_ns - o->member[i].beat_ns < SILENT_NS))
+            (o->member[i].slot == s->registry.slot || silent_ns(&o->member[i], now_ns) < SILENT_NS))
             return true;
     return false;
 }
@@ -249,6 +258,19 @@ static void move_to(struct udp_share *s, uint32_t unit, uint32_t index)
                 atomic_store(&s->registry.file->slot[o->member[i].slot].index[j], before);
 }
 
+// A signal handler that runs a unit may have interrupted a thread that runs another, and holds the
+// lock: waiting has an end, and places are asked for again.
+static bool lock_briefly(struct udp_share *s)
+{
+    for (uint32_t tries = 0; tries < PROBE_TRIES; tries++) {
+        if (pthread_mutex_trylock(&s->lock) == 0)
+            return true;
+        sched_yield();
+    }
+    atomic_store(&s->doubted, true);
+    return false;
+}
+
 // Of the probes of one time the first is right: it names the socket that it came to, while later
 // ones may name sockets that are no more, which the system gives to anybody.
 void vb_udp_share_probe(struct udp *u, const uint8_t *frame, uint32_t len)
@@ -259,8 +281,9 @@ void vb_udp_share_probe(struct udp *u, const uint8_t *frame, uint32_t len)
         return;
     uint32_t index = vb_get_be32(frame + UDP_PROBE_INDEX_AT);
     uint64_t at_ns = vb_get_be64(frame + PROBE_TIME_AT), now_ns = vb_clock_ns();
-    pthread_mutex_lock(&s->lock);
     struct registry_slot *own = own_slot(s);
+    if (!lock_briefly(s))
+        return;
     if (!s->left && index < REGISTRY_INDEX_MAX && atomic_load(&own->index_ns[u->unit]) < at_ns) {
         atomic_store(&own->index_ns[u->unit], at_ns);
         if (atomic_load(&own->index[u->unit]) != index) {
@@ -369,9 +392,18 @@ bool vb_udp_share_has_company(struct udp_share *s)
     return s->order->live > 1;
 }
 
+static uint32_t cookie_of(int fd)
+{
+    uint64_t cookie = 0;
+    socklen_t len = sizeof cookie;
+    return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) == 0 ? (uint32_t)cookie : 0;
+}
+
 // New sockets are behind all others.
 static void take_places(struct udp_share *s)
 {
+    for (uint32_t unit = 0; unit < s->units; unit++)
+        atomic_store(&own_slot(s)->cookie[unit], cookie_of(s->unit[unit]->fd));
     part_members(s);
     uint32_t sockets = count_sockets(s->order->member, s->order->live);
     for (uint32_t unit = 0; unit < s->units; unit++)
@@ -451,7 +483,7 @@ static void pass_rest(struct udp_share *s, uint64_t now_ns)
     const struct udp_order *o = s->order;
     uint32_t heir = 0;
     for (uint32_t i = 0; i < o->live; i++)
-        if (now_ns - o->member[i].beat_ns < now_ns - o->member[heir].beat_ns)
+        if (silent_ns(&o->member[i], now_ns) < silent_ns(&o->member[heir], now_ns))
             heir = i;
     if (atomic_exchange(&own_slot(s)->takes_rest, 0) != 0)
         s->order->member[heir].takes_rest = true;
@@ -459,11 +491,14 @@ static void pass_rest(struct udp_share *s, uint64_t now_ns)
         atomic_store(&s->registry.file->slot[o->member[heir].slot].takes_rest, 1);
 }
 
+// A child that was forked at a bad moment keeps our sockets, which then stay in their places: some
+// more are asked. (Not after a death: the lock of who is killed goes a moment before its sockets,
+// and the last one would be told of the place that it is about to leave.)
 static void leave(struct udp_share *s)
 {
-    uint64_t now_ns = vb_clock_ns();
     uint32_t sockets = 0;
     lock_order(s);
+    uint64_t now_ns = vb_clock_ns(); // the lock may have taken long
     if (reorder(s, now_ns) > 0) {
         pass_rest(s, now_ns);
         (void)attach(s, now_ns);
@@ -475,7 +510,7 @@ static void leave(struct udp_share *s)
     close_sockets(s);
     vb_registry_release(&s->registry, now_ns);
     if (sockets > 0)
-        probe_all(s, sockets, vb_clock_ns());
+        probe_all(s, sockets + PROBE_MORE, vb_clock_ns());
     unlock_order(s);
 }
 

@@ -22,6 +22,7 @@ enum {
     UDP_SOURCES = 256,    // power of two
     UDP_KNOWN = 64,       // power of two
     UDP_ROOM_UNKNOWN = -2,
+    UDP_QPN_MANAGERS = 1, // queue pairs up to this one are the managers'
 };
 
 // Room for two control messages (the length of merged packets; their traffic class) that hold an
@@ -82,6 +83,8 @@ struct udp_rx {
 // A receiver of unreliable frames, and how much its socket could take when it was looked at.
 struct udp_known {
     struct vb_ip ip;
+    uint32_t cookie;        // of its socket, where several share the address; 0: unknown
+    uint16_t ask_from;      // the source port that makes the system answer for it; 0: unknown
     uint64_t left_bytes;    // that may be sent before one looks again
     uint64_t full_since_ns; // 0: it had room
 };
@@ -136,8 +139,8 @@ void vb_udp_room_init(struct udp_room *room);
 void vb_udp_room_fini(struct udp_room *room);
 // Whether so many frames, of so many bytes together, can be sent there now. True where nobody
 // knows. all_left: the kernel has all frames that this was asked for before.
-bool vb_udp_has_room(struct udp *u, const struct vb_ip *ip, uint32_t frames, uint32_t bytes,
-                     bool all_left);
+bool vb_udp_has_room(struct udp *u, const struct vb_ip *ip, uint32_t qpn, uint32_t frames,
+                     uint32_t bytes, bool all_left);
 
 // Frames that came to the wrong NIC of an address.
 int vb_udp_mail_open(struct udp *u); // makes the inbox: 0 or a negative errno

@@ -135,12 +135,13 @@ static void load(struct udp *u, unsigned m, struct vb_txq *txq, uint32_t first, 
 static bool may_leave(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end)
 {
     const struct vb_tx_frame *head = &txq->frame[first];
-    uint8_t transport = txq->arena[head->offset] & TRANSPORT_BITS;
+    const uint8_t *bth = txq->arena + head->offset;
+    uint8_t transport = bth[0] & TRANSPORT_BITS;
 
     if (__builtin_expect(transport != VB_UC_BASE && transport != VB_UD_BASE, 1))
         return true;
-    return vb_udp_has_room(u, &head->path->remote, end - first, (end - first) * head->len,
-                           first == txq->taken);
+    return vb_udp_has_room(u, &head->path->remote, vb_get_be24(bth + 5), end - first,
+                           (end - first) * head->len, first == txq->taken);
 }
 
 // Fills messages from frames [txq->taken, …). Returns how many; *next is the frame to go on with.

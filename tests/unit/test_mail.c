@@ -3,6 +3,7 @@
 // the management queue pair is everybody's, and bad mail and false probes change nothing.
 #include "base/bytes.h"
 #include "base/prng.h"
+#include "port/clock.h"
 #include "port/udp.h"
 #include "port/udp_state.h"
 #include "port/udp_steer.h"
@@ -222,6 +223,105 @@ static void test_the_management_queue_pair(void **state)
     close_place(&p);
 }
 
+// Its number lies in the first slot's range, whose holder has it no more than others do. Runs
+// first: slots are given in turn.
+static void test_management_at_the_first_slot(void **state)
+{
+    struct place p = {0};
+    unsigned first = 0;
+    open_place(&p, udp_kit_family(state), 0);
+    for (unsigned i = 0; i < PORTS; i++)
+        if (p.port[i]->qpn_base == 0)
+            first = i;
+    assert_int_equal(p.port[first]->qpn_base, 0);
+    for (unsigned i = 0; i < PORTS; i++)
+        if (i != first && i != (first + 1) % PORTS) {
+            p.port[i]->ops->close(p.port[i]);
+            p.port[i] = NULL;
+        }
+    struct udp_share *s = ((struct udp *)p.port[first])->share;
+    struct registry_slot *slot = s->registry.file->slot;
+    for (unsigned i = 0; i < PORTS; i++)
+        if (p.port[i] != NULL)
+            atomic_store(&slot[p.port[i]->qpn_base >> REGISTRY_RANGE_BITS].takes_rest, i == first);
+    // Anew, with what is nobody's for the first slot.
+    atomic_store(&s->doubted, true);
+    s->mended_ns = 0;
+    uint32_t got[PORTS];
+    receive_all(&p, got);
+    p.port[(first + 1) % PORTS]->ops->manage(p.port[(first + 1) % PORTS], true);
+    send_frame(&p, 1);
+    receive_all(&p, got);
+    assert_int_equal(got[first], 0);
+    assert_int_equal(got[(first + 1) % PORTS], 1);
+    p.port[first]->ops->manage(p.port[first], true);
+    send_frame(&p, 1);
+    receive_all(&p, got);
+    assert_int_equal(got[first], 1);
+    assert_int_equal(got[(first + 1) % PORTS], 1);
+    close_place(&p);
+}
+
+// A sign of life that is younger than our look at the clock is one, and not very old.
+static void test_a_sign_of_life_from_just_now(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 0);
+    struct udp_share *s = ((struct udp *)p.port[0])->share;
+    struct registry_slot *other =
+        &s->registry.file->slot[p.port[2]->qpn_base >> REGISTRY_RANGE_BITS];
+    assert_int_equal(atomic_load(&other->takes_rest), 1); // the newest
+    atomic_store(&other->beat_ns, vb_clock_ns() + 100000000);
+    atomic_store(&s->doubted, true);
+    s->mended_ns = 0;
+    (void)p.port[0]->ops->receive(p.port[0], p.frames);
+    assert_true(s->mended_ns != 0);
+    assert_int_equal(atomic_load(&other->takes_rest), 1);
+    atomic_store(&other->beat_ns, 1); // and now it is
+    atomic_store(&s->doubted, true);
+    s->mended_ns = 0;
+    (void)p.port[0]->ops->receive(p.port[0], p.frames);
+    assert_int_equal(atomic_load(&other->takes_rest), 0);
+    close_place(&p);
+}
+
+// A child that was forked at a bad moment keeps a socket that its parent has closed: nobody reads
+// it, but it has its place among the others.
+static void test_a_socket_that_stays(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 0);
+    expect(&p, 0, 0, 0); // but for the probes of their coming
+    int kept = dup(((struct udp *)p.port[0])->fd);
+    assert_true(kept >= 0);
+    p.port[0]->ops->close(p.port[0]);
+    p.port[0] = NULL;
+    expect(&p, 0, 0, 0);
+    send_frame(&p, p.port[1]->qpn_base + 5);
+    send_frame(&p, p.port[2]->qpn_base + 5);
+    expect(&p, 0, 1, 1);
+    close(kept);
+    close_place(&p);
+}
+
+// As in a signal handler that has interrupted the thread that has the lock.
+static void test_a_probe_that_finds_the_lock_taken(void **state)
+{
+    struct place p = {0};
+    open_place(&p, udp_kit_family(state), 0); // whose probes wait
+    struct udp_share *s = ((struct udp *)p.port[0])->share;
+    struct registry_slot *own = &s->registry.file->slot[s->registry.slot];
+    pthread_mutex_lock(&s->lock);
+    (void)p.port[0]->ops->receive(p.port[0], p.frames);
+    (void)p.port[0]->ops->receive(p.port[0], p.frames);
+    pthread_mutex_unlock(&s->lock);
+    assert_true(atomic_load(&s->doubted));
+    expect(&p, 0, 0, 0);
+    assert_false(atomic_load(&s->doubted)); // asked again
+    assert_true(atomic_load(&own->index_ns[0]) != 0);
+    close_place(&p);
+}
+
 static void test_bad_mail(void **state)
 {
     struct place p = {0};
@@ -328,15 +428,19 @@ static int remove_dir(void **state)
     return rmdir(*state) || inboxes > 0; // all ports were closed
 }
 
-#define ALL_TESTS(family)                                                                 \
-    {                                                                                     \
-        UDP_KIT_TEST(test_frames_find_their_port, family),                                \
-            UDP_KIT_TEST(test_more_numbers, family),                                      \
-            UDP_KIT_TEST(test_strays_are_sent_on, family),                                \
-            UDP_KIT_TEST(test_numbers_of_nobody, family),                                 \
-            UDP_KIT_TEST(test_the_management_queue_pair, family),                         \
-            UDP_KIT_TEST(test_bad_mail, family), UDP_KIT_TEST(test_false_probes, family), \
-            UDP_KIT_TEST(test_a_wrong_order_mends_itself, family),                        \
+#define ALL_TESTS(family)                                                                        \
+    {                                                                                            \
+        UDP_KIT_TEST(test_management_at_the_first_slot, family),                                 \
+            UDP_KIT_TEST(test_more_numbers, family),                                             \
+            UDP_KIT_TEST(test_strays_are_sent_on, family),                                       \
+            UDP_KIT_TEST(test_numbers_of_nobody, family),                                        \
+            UDP_KIT_TEST(test_the_management_queue_pair, family),                                \
+            UDP_KIT_TEST(test_frames_find_their_port, family),                                   \
+            UDP_KIT_TEST(test_a_sign_of_life_from_just_now, family),                             \
+            UDP_KIT_TEST(test_a_probe_that_finds_the_lock_taken, family),                        \
+            UDP_KIT_TEST(test_a_socket_that_stays, family), UDP_KIT_TEST(test_bad_mail, family), \
+            UDP_KIT_TEST(test_false_probes, family),                                             \
+            UDP_KIT_TEST(test_a_wrong_order_mends_itself, family),                               \
     }
 
 int main(void)

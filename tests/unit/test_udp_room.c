@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that nobody acknowledges wait for a receiver on this machine whose socket is full, and
 // none of them is lost; others do not wait.
+#include "base/bytes.h"
 #include "port/clock.h"
 #include "port/udp.h"
 #include "udp_kit.h"
@@ -12,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#include <dirent.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -20,6 +25,7 @@ enum {
     FRAME_BYTES = 1024,
     BATCH = 50,
     SOCKET_BYTES = 64 * 1024, // far less than all frames
+    SHARERS = 4,
 };
 
 struct stream {
@@ -27,20 +33,27 @@ struct stream {
     struct vb_txq *q;
     struct vb_path path;
     uint8_t opcode;
+    uint32_t qpn; // 0: nobody's in particular
     uint32_t appended, held, received;
 };
 
-static struct vb_port *open_small(int family, unsigned host)
+static struct vb_port *open_as(int family, unsigned host, bool shared)
 {
     char text[INET6_ADDRSTRLEN], why[VB_ERROR_TEXT] = "";
     struct vb_udp_opts opts = {.address = udp_kit_address(family, host, text),
                                .socket_bytes = SOCKET_BYTES,
-                               .error_text = why};
+                               .error_text = why,
+                               .shared = shared};
     struct vb_port *port = NULL;
 
     if (vb_udp_open(&opts, &port) < 0)
         fail_msg("%s", why);
     return port;
+}
+
+static struct vb_port *open_small(int family, unsigned host)
+{
+    return open_as(family, host, false);
 }
 
 static void open_stream(struct stream *s, int family, uint8_t opcode)
@@ -65,6 +78,8 @@ static void append(struct stream *s)
         uint32_t at = s->q->used;
         assert_true(udp_kit_append(s->q, &s->path, FRAME_BYTES, s->appended++));
         s->q->arena[at] = s->opcode;
+        if (s->qpn)
+            vb_put_be24(s->q->arena + at + 5, s->qpn);
     }
 }
 
@@ -167,6 +182,54 @@ static void test_elsewhere(void **state)
     close_stream(&s);
 }
 
+// Of several NICs on an address the one that a frame is for must have room, whatever the others
+// have.
+static void test_shared_addresses(void **state)
+{
+    int family = udp_kit_family(state);
+    struct vb_port *sharer[SHARERS];
+    struct stream s = {.from = open_as(family, 0, true), .opcode = VB_UD_SEND_ONLY};
+
+    for (unsigned i = 0; i < SHARERS; i++)
+        sharer[i] = open_as(family, 1, true);
+    s.q = udp_kit_make_queue();
+    vb_path_init(&s.path, &s.from->local, &sharer[0]->local, VB_ROCE_UDP_PORT);
+    for (unsigned i = 0; i < SHARERS; i++) {
+        s.to = sharer[(i + 1) % SHARERS];
+        s.qpn = s.to->qpn_base + 77;
+        s.appended = s.held = s.received = 0;
+        for (unsigned j = 0; j < SHARERS; j++) // probes are out of the way
+            (void)sharer[j]->ops->receive(sharer[j], (struct vb_rx_frame[VB_PORT_RX_BATCH]){0});
+        run(&s);
+        assert_true(s.held > 0);
+        assert_int_equal(s.received, FRAMES);
+    }
+    udp_kit_free_queue(s.q);
+    s.from->ops->close(s.from);
+    for (unsigned i = 0; i < SHARERS; i++)
+        sharer[i]->ops->close(sharer[i]);
+}
+
+static int make_dir(void **state)
+{
+    static char dir[32];
+    snprintf(dir, sizeof dir, "/tmp/verbena-room-XXXXXX");
+    *state = dir;
+    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
+}
+
+static int remove_dir(void **state)
+{
+    char path[300];
+    DIR *d = opendir(*state);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
+        (void)unlink(path);
+    }
+    closedir(d);
+    return rmdir(*state);
+}
+
 int main(void)
 {
     const char *why = udp_kit_enter_net();
@@ -175,17 +238,19 @@ int main(void)
         UDP_KIT_TEST(test_others_do_not_wait, udp_kit_v4),
         UDP_KIT_TEST(test_waiting_ends, udp_kit_v4),
         UDP_KIT_TEST(test_elsewhere, udp_kit_v4),
+        UDP_KIT_TEST(test_shared_addresses, udp_kit_v4),
     };
     const struct CMUnitTest v6[] = {
         UDP_KIT_TEST(test_unacknowledged_frames_wait, udp_kit_v6),
         UDP_KIT_TEST(test_others_do_not_wait, udp_kit_v6),
         UDP_KIT_TEST(test_waiting_ends, udp_kit_v6),
         UDP_KIT_TEST(test_elsewhere, udp_kit_v6),
+        UDP_KIT_TEST(test_shared_addresses, udp_kit_v6),
     };
-    int failed = cmocka_run_group_tests(v4, NULL, NULL);
+    int failed = cmocka_run_group_tests(v4, make_dir, remove_dir);
     if (why)
         printf("IPv6 is not tested: %s\n", why);
     else
-        failed += cmocka_run_group_tests(v6, NULL, NULL);
+        failed += cmocka_run_group_tests(v6, make_dir, remove_dir);
     return failed;
 }
