@@ -14,7 +14,7 @@ enum {
     KEYS_MIN = 16,
     KEYS_MAX = 1024,
     APART = 2, // homes
-    SLOTS_MIN = 4,
+    SLOTS_MIN = 16,
 };
 
 #define KEY_MASK  ((1ull << 48) - 1)

@@ -66,9 +66,22 @@ static void put_at(struct writer *w, const struct fault_trigger *t)
     put_trigger(w, t);
 }
 
+// Nanoseconds of more than a second are more digits than a number may have.
+static void put_seconds(struct writer *w, uint64_t ns)
+{
+    uint64_t fraction = ns % 1000000000;
+    int digits = 9;
+
+    for (; fraction % 10 == 0; fraction /= 10)
+        digits--;
+    put(w, "%" PRIu64 ".%0*" PRIu64 "s", ns / 1000000000, digits, fraction);
+}
+
 static void put_time(struct writer *w, uint64_t ns)
 {
-    if (ns % 1000 || ns == 0)
+    if (ns % 1000 && ns > 1000000000)
+        put_seconds(w, ns);
+    else if (ns % 1000 || ns == 0)
         put(w, "%" PRIu64 "ns", ns);
     else if (ns % 1000000)
         put(w, "%" PRIu64 "us", ns / 1000);

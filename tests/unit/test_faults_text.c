@@ -67,6 +67,9 @@ static const char *const pairs[][2] = {
     {"delay=50us±20us", "delay=50us+-20us"},
     {"delay=50us +- 20us @ 10%", "delay=50us+-20us@10%"},
     {"delay=1.5ms@#4", "delay=1500us@#4"},
+    {"delay=1.0000001s", "delay=1.0000001s"}, // more digits than nanoseconds may have
+    {"delay=59.999999999s", "delay=59.999999999s"},
+    {"delay=0.999999999s", "delay=999999999ns"},
     {"delay=800ns", "delay=800ns"},
     {"delay=0s", "delay=0ns"},
     {"delay=60s@100%", "delay=60s"},
