@@ -80,7 +80,7 @@ static void count(struct share *share, double paper, double value)
 
 static void print_value(double value, double paper)
 {
-    printf(value < 1000 ? " %.3g" : " %.0f", value);
+    printf(value < 999.5 ? " %.3g" : " %.0f", value);
     if (paper > 0)
         printf(" (%+.0f %%)", deviation(paper, value));
     printf(" |");
