@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 VERBENA = os.environ.get("VERBENA", os.path.join(HERE, "../build/verbena"))
 NEEDED = ("ib_send_lat", "iperf3", "ucx_perftest", "taskset")
 ADDRESS = "127.0.0.1"
-RUN = [VERBENA, "run", "--port", "udp", "--"]
+RUN = [VERBENA, "run", "--port", "udp", "--address", ADDRESS, "--"]
 
 
 def pinned(core, words):

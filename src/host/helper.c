@@ -28,7 +28,8 @@ enum {
     FULL_NS = 1000 * 1000,
     SERVE_ROUNDS = 64,
     GAP_NS = 10 * 1000,   // entries of a poller that needs no help are not further apart
-    EAGER_NS = 50 * 1000, // without sleep, after something was done for shared queues
+    EAGER_NS = 50 * 1000, // without sleep, after something was done
+    HOPE_MAX = 16,        // that more comes meanwhile
 };
 
 // How the lanes were doing when the helper last looked.
@@ -37,6 +38,7 @@ struct look {
     uint32_t polled; // by the application, as bits
     uint64_t at_ns;
     uint64_t served_ns; // when there was something to do
+    uint32_t hope;      // how often the next came soon
 };
 
 static void look_around(struct vb_nic *nic, struct look *look)
@@ -50,9 +52,10 @@ static void look_around(struct vb_nic *nic, struct look *look)
 // short to find out that it no longer does.
 static uint32_t find_polled(struct vb_nic *nic, struct look *look)
 {
-    struct look now = {.served_ns = look->served_ns};
+    struct look now = *look;
 
     look_around(nic, &now);
+    now.polled = 0;
     uint64_t since_ns = now.at_ns - look->at_ns;
     for (uint32_t i = 0; i < nic->lanes; i++) {
         bool often = now.entries[i] - look->entries[i] >= since_ns / GAP_NS + 1;
@@ -185,14 +188,44 @@ static void rest(struct vb_nic *nic, uint64_t ns)
     vb_inspect_serve(nic, askers, asking);
 }
 
-// Sleeps until there is something to do on these lanes, or until the deadline.
-static void sleep_on(struct vb_nic *nic, uint32_t lanes, const struct look *look,
-                     uint64_t deadline_ns)
+// To sleep and be woken takes longer than a peer needs for its next request. So where requests
+// followed each other closely, the helper waits awake for the next; where they no longer do it
+// stops to, and an idle process uses no CPU.
+static void note_served(struct look *look)
 {
+    bool soon = look->at_ns - look->served_ns < EAGER_NS;
+
+    if (soon && look->hope < HOPE_MAX)
+        look->hope++;
+    look->served_ns = look->at_ns;
+}
+
+static void glance(struct vb_nic *nic)
+{
+    struct pollfd askers[VB_INSPECT_FDS];
+    uint64_t deadline_ns = UINT64_MAX;
+
+    vb_inspect_glance(nic, askers, vb_inspect_watch(nic, askers, &deadline_ns));
+}
+
+static bool waits_awake(struct vb_nic *nic, struct look *look, uint64_t quiet_ns)
+{
+    if (quiet_ns < EAGER_NS)
+        return look->hope > 0 || atomic_load_explicit(&nic->shares, memory_order_relaxed);
+    look->hope /= 2;
+    return false;
+}
+
+// Sleeps until there is something to do on these lanes, or until the deadline.
+static void sleep_on(struct vb_nic *nic, uint32_t lanes, struct look *look, uint64_t deadline_ns)
+{
+    uint64_t now = vb_clock_ns(), quiet_ns = now - look->served_ns;
+
+    if (waits_awake(nic, look, quiet_ns)) {
+        glance(nic);
+        return; // and no yielding: a spinning program would have the core for long
+    }
     if (atomic_load_explicit(&nic->shares, memory_order_relaxed)) {
-        uint64_t now = vb_clock_ns(), quiet_ns = now - look->served_ns;
-        if (quiet_ns < EAGER_NS)
-            return; // and no yielding: a spinning program would have the core for long
         uint64_t next = now + (quiet_ns / 4 < LOOK_MAX_NS ? quiet_ns / 4 : LOOK_MAX_NS);
         deadline_ns = next < deadline_ns ? next : deadline_ns;
     }
@@ -215,7 +248,7 @@ static void *run(void *arg)
             if (polled == 0)
                 pause_ns = LOOK_MIN_NS;
             if (serve(nic, all & ~polled))
-                look.served_ns = look.at_ns;
+                note_served(&look);
             sleep_on(nic, all & ~polled, &look, polled ? vb_clock_ns() + pause_ns : UINT64_MAX);
         }
         if (polled)

@@ -24,6 +24,18 @@ enum {
     VB_HOST_EVENTS = 1024,  // asynchronous events kept for an application that does not ask
 };
 
+// An ACK that waits for the application's answer, to leave together with it (hold.c).
+struct vb_hold {
+    bool may; // the lane is run by somebody who polls, and likely will be soon again
+    enum {
+        VB_HOLD_NOTHING,
+        VB_HOLD_WATCH, // it has left, but would an answer have come?
+        VB_HOLD_ACK,
+    } phase;
+    uint64_t since_ns;
+    uint32_t answers; // in a row
+};
+
 struct vb_lane {
     alignas(64) pthread_mutex_t lock;
     struct vb_nic *nic;
@@ -38,6 +50,7 @@ struct vb_lane {
     uint32_t shares;              // queues that are looked at in every run (share.c)
     struct vb_fifo shared_qps, shared_cqs;
     uint64_t asleep_until_ns; // its next timer when the helper went to sleep
+    struct vb_hold hold;
     struct vb_rx_frame frames[VB_PORT_RX_BATCH];
 };
 
@@ -199,8 +212,16 @@ void vb_host_unlock(struct vb_nic *nic);
 
 // Runs a lane whose lock is held: what was posted leaves, what came is taken. Returns steps made.
 uint32_t vb_lane_run(struct vb_lane *lane);
+// The same by who polls for completions.
+uint32_t vb_lane_poll(struct vb_lane *lane);
 // In a forked child: lets go of what is the parent's.
 void vb_host_orphan(struct vb_nic *nic);
+
+// ---- hold.c
+// Whether what is to be sent waits until the application has seen what it has received.
+bool vb_hold_keeps(struct vb_lane *lane, uint64_t now_ns);
+// The lane is run again: whether it still does, or goes now.
+bool vb_hold_lasts(struct vb_lane *lane);
 
 // ---- drain.c
 // False: the locks could not be had in time.

@@ -50,7 +50,7 @@ void vb_host_unlock(struct vb_nic *nic)
 }
 
 // Steps until idle and sends; again while only the room to send was missing. The application sees
-// completions when the port has the answers that go with them.
+// completions when the port has the answers that go with them, or the next run will see to it.
 static uint32_t work(struct vb_lane *lane, uint64_t now)
 {
     struct vb_txq *txq = vb_pu_txq(lane->pu);
@@ -60,7 +60,7 @@ static uint32_t work(struct vb_lane *lane, uint64_t now)
     do {
         steps += vb_pu_poll(lane->pu, now);
         again = vb_pu_wants_tx(lane->pu);
-        if (txq->taken < txq->count)
+        if (txq->taken < txq->count && !vb_hold_keeps(lane, now))
             lane->port->ops->send(lane->port, txq);
         vb_pu_tx_release(lane->pu);
     } while (again && txq->count == 0);
@@ -106,10 +106,11 @@ uint32_t vb_lane_run(struct vb_lane *lane)
 {
     if (__builtin_expect(lane->shares, 0))
         vb_host_look_at_shared(lane);
-    bool idle = vb_pu_is_idle(lane->pu);
+    bool held = lane->hold.phase != VB_HOLD_NOTHING && vb_hold_lasts(lane);
+    bool idle = held || vb_pu_is_idle(lane->pu);
     uint32_t frames = idle ? receive(lane) : 0;
 
-    if (idle && frames == 0 && lane->calm && ++lane->idle_runs < IDLE_RUNS &&
+    if (idle && frames == 0 && lane->calm && !held && ++lane->idle_runs < IDLE_RUNS &&
         lane->nic->helper.running && !vb_helper_sleeps_on(lane)) {
         count_run(lane, 1);
         return 0;
@@ -125,6 +126,17 @@ uint32_t vb_lane_run(struct vb_lane *lane)
         steps += work(lane, now);
     lane->calm = vb_pu_deadline(lane->pu) > now + CALM_NS;
     end_run(lane);
+    return steps;
+}
+
+uint32_t vb_lane_poll(struct vb_lane *lane)
+{
+    lane->hold.may = true;
+    uint32_t steps = vb_lane_run(lane);
+    lane->hold.may = false;
+    // What it took to send is not the application's time.
+    if (steps > 0 && lane->hold.phase == VB_HOLD_WATCH)
+        lane->hold.since_ns = vb_clock_recent_ns(&lane->recent);
     return steps;
 }
 

@@ -284,6 +284,7 @@ bool vb_pu_wants_tx(const struct vb_pu *pu); // stopped for want of room in the 
 
 // Lets the application see completions, if they are held.
 void vb_pu_publish(struct vb_pu *pu);
+bool vb_pu_has_unpublished(const struct vb_pu *pu);
 
 // What happened besides completions. Takes the oldest; false: none.
 bool vb_pu_take_event(struct vb_pu *pu, struct vb_event *event);

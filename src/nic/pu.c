@@ -55,6 +55,11 @@ void vb_pu_publish(struct vb_pu *pu)
     }
 }
 
+bool vb_pu_has_unpublished(const struct vb_pu *pu)
+{
+    return pu->unpublished;
+}
+
 // ---- frames in
 
 void vb_pu_feed(struct vb_pu *pu, const struct vb_rx_frame *frames, uint32_t count)

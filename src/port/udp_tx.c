@@ -8,8 +8,8 @@
 #include "port/clock.h"
 #include "port/trace.h"
 #include "port/udp_state.h"
+#include "wire/opcode.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <netinet/udp.h>
 #include <string.h>
@@ -63,6 +63,28 @@ static inline bool same_range(const struct vb_txq *txq, const struct vb_tx_frame
     return ((x ^ y) & 0xffffff) >> REGISTRY_RANGE_BITS == 0;
 }
 
+static inline bool same_way(const struct vb_txq *txq, const struct vb_tx_frame *a,
+                            const struct vb_tx_frame *b)
+{
+    return (a->path == b->path || vb_ip_equal(&a->path->remote, &b->path->remote)) &&
+           same_range(txq, a, b);
+}
+
+// An ACK, and the program's answer to what it acknowledges: in this order they would be two sends,
+// since only the last segment may be shorter. Requests and answers to requests have no order.
+static void swap_two(struct vb_txq *txq)
+{
+    struct vb_tx_frame *a = &txq->frame[txq->taken], *b = a + 1, former = *a;
+
+    bool acks = vb_opcode_table[txq->arena[a->offset]].facts & VB_OP_ACK;
+    bool asks = vb_opcode_table[txq->arena[b->offset]].facts & VB_OP_REQUEST;
+
+    if (!acks || !asks || a->len >= b->len || !same_way(txq, a, b))
+        return;
+    *a = *b;
+    *b = former;
+}
+
 // One past the last frame that may share a segmented send with `first`: the same address and the
 // same length, but the last may be shorter.
 static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t first)
@@ -77,11 +99,8 @@ static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t 
         const struct vb_tx_frame *f = &txq->frame[i];
         if (f->len > head->len || bytes + f->len > UDP_RUN_BYTES)
             break;
-        if (f->path != head->path && !vb_ip_equal(&f->path->remote, &head->path->remote))
+        if (!same_way(txq, head, f))
             break;
-        if (!same_range(txq, head, f))
-            break;
-        assert(f->offset == f[-1].offset + f[-1].len - f[-1].body_len);
         bytes += f->len;
         if (f->len < head->len)
             return i + 1;
@@ -89,8 +108,7 @@ static uint32_t run_end(const struct udp *u, const struct vb_txq *txq, uint32_t 
     return i;
 }
 
-// Points message h at frames [first, end): what lies in the arena between two lent payloads is one
-// piece.
+// Points message h at frames [first, end): what lies together in the arena is one piece.
 static void gather(struct msghdr *h, struct iovec *v, const struct vb_txq *txq, uint32_t first,
                    uint32_t end)
 {
@@ -98,6 +116,9 @@ static void gather(struct msghdr *h, struct iovec *v, const struct vb_txq *txq, 
     *v = (struct iovec){.iov_base = txq->arena + txq->frame[first].offset};
     for (uint32_t i = first; i < end; i++) {
         const struct vb_tx_frame *f = &txq->frame[i];
+        uint8_t *at = txq->arena + f->offset;
+        if (at != (uint8_t *)v->iov_base + v->iov_len)
+            *++v = (struct iovec){.iov_base = at};
         if (f->body_len == 0) {
             v->iov_len += f->len;
             continue;
@@ -260,9 +281,13 @@ void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
 {
     struct udp *u = (struct udp *)port;
     int before = vb_cancel_hold();
-    if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0)
+    if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
         send_one(u, txq);
-    else
-        send_all(u, txq);
+        vb_cancel_allow(before);
+        return;
+    }
+    if (txq->count - txq->taken == 2)
+        swap_two(txq);
+    send_all(u, txq);
     vb_cancel_allow(before);
 }

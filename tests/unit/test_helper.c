@@ -158,6 +158,56 @@ static void test_without_a_helper_nobody_serves(void **state)
     duo_close(&d);
 }
 
+// ---- requests that follow each other closely
+
+// How often the helpers of this process have gone to sleep.
+static uint64_t count_sleeps(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    uint64_t sleeps = 0;
+    while ((entry = readdir(tasks))) {
+        char path[300], line[128], name[32] = "";
+        unsigned long long times = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *file = fopen(path, "r");
+        while (file && fgets(line, sizeof line, file)) {
+            sscanf(line, "Name: %31s", name);
+            sscanf(line, "voluntary_ctxt_switches: %llu", &times);
+        }
+        if (file)
+            fclose(file);
+        if (strcmp(name, "verbena") == 0)
+            sleeps += times;
+    }
+    closedir(tasks);
+    return sleeps;
+}
+
+// On a busy machine they do not follow closely: a few tries.
+static void test_requests_in_a_row_are_met_awake(void **state)
+{
+    enum {
+        REQUESTS = 2000,
+        TRIES = 20
+    };
+    struct duo d;
+    struct vb_qp *qp[2];
+    duo_open(&d, *state);
+    duo_connect(&d, VB_SERVICE_RC, qp);
+    uint64_t sleeps = REQUESTS;
+    for (unsigned i = 0; i < TRIES && sleeps >= REQUESTS / 2; i++) {
+        uint64_t before = count_sleeps();
+        for (uint64_t r = 0; r < REQUESTS; r++) {
+            duo_post(&d, qp[0], duo_wr(&d, VB_WR_READ, r), 0, 8);
+            duo_expect(d.end[0].cq, r, VB_WC_OK);
+        }
+        sleeps = count_sleeps() - before;
+    }
+    assert_true(sleeps < REQUESTS / 2);
+    duo_close(&d);
+}
+
 // ---- posters that never poll
 
 static void test_a_poster_need_not_poll(void **state)
@@ -409,6 +459,7 @@ int main(void)
         DUO_WAYS(test_a_sleeping_target_is_served),
         DUO_PORTS(test_a_computing_target_is_served),
         cmocka_unit_test(test_without_a_helper_nobody_serves),
+        DUO_PORTS(test_requests_in_a_row_are_met_awake),
         DUO_WAYS(test_a_poster_need_not_poll),
         DUO_PORTS(test_an_idle_nic_uses_no_cpu),
         DUO_PORTS(test_closing_leaves_nothing),

@@ -85,6 +85,54 @@ static void test_mixed_frames_arrive_whole(void **state)
     udp_kit_free_queue(q);
 }
 
+static void append(struct vb_txq *q, struct vb_path *path, uint8_t opcode, uint32_t len)
+{
+    uint32_t offset = q->used;
+    assert_true(udp_kit_append(q, path, len, 1));
+    q->arena[offset] = opcode;
+}
+
+// An ACK in front of a longer request goes behind it, so that both are one send. Nothing else does.
+static void test_an_ack_goes_behind_the_answer(void **state)
+{
+    const struct {
+        uint8_t opcode[2];
+        uint32_t len[2];
+        bool swapped;
+    } rows[] = {
+        {{VB_RC_ACK, VB_RC_SEND_ONLY}, {20, 96}, true},
+        {{VB_RC_ACK, VB_RC_SEND_ONLY}, {20, 20}, false},
+        {{VB_RC_ACK, VB_RC_READ_RESP_ONLY}, {20, 96}, false},
+        {{VB_RC_SEND_ONLY, VB_RC_SEND_ONLY}, {20, 96}, false},
+        {{VB_RC_SEND_ONLY, VB_RC_ACK}, {96, 20}, false},
+    };
+    int family = udp_kit_family(state);
+    struct vb_port *port[2] = {udp_kit_open(family, 0), udp_kit_open(family, 1)};
+    struct vb_path path;
+    struct vb_txq *q = udp_kit_make_queue();
+    struct vb_rx_frame *frames = calloc(VB_PORT_RX_BATCH, sizeof *frames);
+    vb_path_init(&path, &port[0]->local, &port[1]->local, port[0]->src_port);
+    for (unsigned r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (unsigned i = 0; i < 2; i++)
+            append(q, &path, rows[r].opcode[i], rows[r].len[i]);
+        udp_kit_send(port[0], q);
+        for (unsigned got = 0; got < 2;) {
+            uint32_t n = udp_kit_receive(port[1], frames, true);
+            assert_true(n > 0 && got + n <= 2);
+            for (uint32_t i = 0; i < n; i++, got++) {
+                unsigned which = got ^ rows[r].swapped;
+                assert_int_equal(frames[i].data[0], rows[r].opcode[which]);
+                assert_int_equal(frames[i].len, rows[r].len[which]);
+            }
+        }
+    }
+    assert_int_equal(port[1]->stats.rx_bad_icrc, 0);
+    for (unsigned i = 0; i < 2; i++)
+        port[i]->ops->close(port[i]);
+    free(frames);
+    udp_kit_free_queue(q);
+}
+
 static void test_only_right_icrcs_pass(void **state)
 {
     int family = udp_kit_family(state);
@@ -405,6 +453,7 @@ static void test_errors_speak(void **state)
 // Identifications are IPv4's alone.
 static const struct CMUnitTest v4_tests[] = {
     UDP_KIT_TEST(test_mixed_frames_arrive_whole, udp_kit_v4),
+    UDP_KIT_TEST(test_an_ack_goes_behind_the_answer, udp_kit_v4),
     UDP_KIT_TEST(test_only_right_icrcs_pass, udp_kit_v4),
     UDP_KIT_TEST(test_identifications_are_solved_but_for_calm_sources, udp_kit_v4),
     UDP_KIT_TEST(test_a_counter_that_wraps_is_never_held_to_small_numbers, udp_kit_v4),
@@ -419,6 +468,7 @@ static const struct CMUnitTest v4_tests[] = {
 
 static const struct CMUnitTest v6_tests[] = {
     UDP_KIT_TEST(test_mixed_frames_arrive_whole, udp_kit_v6),
+    UDP_KIT_TEST(test_an_ack_goes_behind_the_answer, udp_kit_v6),
     UDP_KIT_TEST(test_only_right_icrcs_pass, udp_kit_v6),
     UDP_KIT_TEST(test_sources_beyond_memory_are_met_again, udp_kit_v6),
     UDP_KIT_TEST(test_frames_past_the_batch_are_kept, udp_kit_v6),
