@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "cm/cm.h"
 #include "cm/cma.h"
+#include "cm/route.h"
 
 #include <stdlib.h>
 
@@ -37,6 +38,35 @@ static void require(bool holds)
 static uint8_t take(struct input *in)
 {
     return in->at < in->end ? *in->at++ : 0;
+}
+
+// ---- whose it is
+
+// What a message says whole it says by its beginning, too; and what is none is nobody's.
+static void check_route(const uint8_t *mad, size_t len)
+{
+    const struct vb_cm_route route = vb_cm_route(mad, len);
+    struct vb_cm_message m;
+    enum vb_cma_space space;
+    enum vb_cm_space number = VB_CM_SPACES;
+
+    require(route.kind != VB_CM_ROUTE_ID || route.manager < 1u << VB_CM_PREFIX_BITS);
+    require(route.kind != VB_CM_ROUTE_PORT || route.space < VB_CM_SPACES);
+    require(len >= VB_CM_ROUTE_BYTES || route.kind == VB_CM_ROUTE_NONE);
+    if (vb_cm_decode(mad, len, &m) != VB_CM_DECODE_OK)
+        return;
+    bool asks = m.kind == VB_CM_REQ || m.kind == VB_CM_SIDR_REQ;
+    uint64_t service = m.kind == VB_CM_REQ ? m.req.service_id : m.sidr_req.service_id;
+    uint32_t id = m.kind == VB_CM_SIDR_REP ? m.local_id : m.remote_id;
+    if (asks && vb_cma_space_of(service, &space) && vb_cm_space_of(space, &number))
+        require(route.kind == VB_CM_ROUTE_PORT && route.space == number &&
+                route.port == vb_cma_port(service));
+    else if (asks)
+        require(route.kind == VB_CM_ROUTE_ANY);
+    else if (m.kind == VB_CM_REJ && id == 0)
+        require(route.kind == VB_CM_ROUTE_ALL);
+    else
+        require(route.kind == VB_CM_ROUTE_ID && route.manager == vb_cm_route_manager(id));
 }
 
 // ---- the decoder
@@ -80,6 +110,7 @@ static void collect(struct rig *r)
 static void input_to(struct rig *r, int who, const uint8_t *mad)
 {
     memcpy(r->old, mad, VB_MAD_BYTES);
+    check_route(mad, VB_MAD_BYTES);
     vb_cm_input(r->cm[who], r->now_ns, &r->ip[!who], r->old, VB_MAD_BYTES);
 }
 
@@ -219,6 +250,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!r)
         return 0;
     check_message(data, size);
+    check_route(data, size);
     r->in = (struct input){data, data + size};
     for (int i = 0; i < 2; i++) {
         r->ip[i] = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, (uint8_t)i}};

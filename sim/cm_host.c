@@ -4,6 +4,7 @@
 #include "sim/cm_world.h"
 
 #include "base/bytes.h"
+#include "cm/route.h"
 
 #include <errno.h>
 
@@ -16,15 +17,33 @@ static void cover(struct vb_cmworld *w, enum vb_cmcover_row row)
     w->cover->row[row]++;
 }
 
-uint64_t vb_cmhost_service(enum vb_cmw_service service)
+// Those that share an address have ports of their own.
+uint64_t vb_cmhost_service(uint32_t end, enum vb_cmw_service service)
 {
-    return 0x01060000u + 100u + (uint64_t)service;
+    return vb_cma_service_id(VB_CMA_TCP, (uint16_t)(100u + 1000u * end + (uint32_t)service));
 }
 
 static void listen_to(struct vb_cmworld *w, struct vb_cmw_end *e, enum vb_cmw_service service)
 {
-    if (vb_cm_listen(e->cm, vb_cmhost_service(service), 0, w->backlog, e) != 0)
+    if (vb_cm_listen(e->cm, vb_cmhost_service(e->index, service), 0, w->backlog, e) != 0)
         vb_cmworld_violate(w, "end %u cannot listen", e->index);
+}
+
+// Of those that are free; often the one of its former life, or of another who died.
+static uint32_t draw_manager(struct vb_cmworld *w, const struct vb_cmw_end *e)
+{
+    bool again = e->life > 0 && vb_cmworld_draw(w, 2);
+
+    for (;;) {
+        uint32_t few = vb_cmworld_draw(w, 2) ? 8 : 511;
+        uint32_t number = again ? e->manager : vb_cmworld_draw(w, few);
+        bool taken = false;
+        for (uint32_t i = 0; i < w->ends; i++)
+            taken |= w->end[i].cm && w->end[i].manager == number;
+        if (!taken)
+            return number;
+        again = false;
+    }
 }
 
 int vb_cmhost_birth(struct vb_cmworld *w, struct vb_cmw_end *e)
@@ -35,6 +54,10 @@ int vb_cmhost_birth(struct vb_cmworld *w, struct vb_cmw_end *e)
     opts.ca_guid = e->index + 1;
     opts.seed[0] = w->seed;
     opts.seed[1] = (uint64_t)e->index << 32 | e->life;
+    if (w->shared) {
+        opts.id_prefix_bits = VB_CM_PREFIX_BITS;
+        opts.id_prefix = e->manager = draw_manager(w, e);
+    }
     e->cm = vb_cm_create(&opts);
     e->listens_sometimes = false;
     if (!e->cm)
@@ -90,12 +113,13 @@ void vb_cmhost_connect(struct vb_cmworld *w, struct vb_cmw_end *e, uint32_t peer
     reused |= was_used(w, e, qpn);
     *p = (struct vb_cmw_pact){.peer = peer, .service = service, .reused = reused};
     p->calm = w->quiet;
+    p->peer_life = w->end[peer].cm ? w->end[peer].life : UINT32_MAX;
     p->side[VB_CMW_ACTIVE] = (struct vb_cmw_side){
         .end = e->index, .life = e->life, .qpn = qpn, .psn = vb_cmworld_draw(w, 1 << 24)};
     vb_cmjudge_pattern(w->pacts, VB_CM_REQ, data);
     const struct vb_cm_request request = {
         .peer = w->end[peer].ip,
-        .service_id = vb_cmhost_service(service),
+        .service_id = vb_cmhost_service(peer, service),
         .qpn = qpn,
         .psn = p->side[VB_CMW_ACTIVE].psn,
         .mtu = 5,
@@ -126,7 +150,7 @@ void vb_cmhost_look_up(struct vb_cmworld *w, struct vb_cmw_end *e, uint32_t peer
     struct vb_cmw_lookup *l = &w->lookup[w->lookups];
     vb_cmjudge_pattern(w->lookups, VB_CM_SIDR_REQ, data);
     const struct vb_cm_lookup lookup = {.peer = w->end[peer].ip,
-                                        .service_id = vb_cmhost_service(service),
+                                        .service_id = vb_cmhost_service(peer, service),
                                         .private_data = {data, 216}};
     *l = (struct vb_cmw_lookup){.end = e->index, .life = e->life, .peer = peer, .calm = w->quiet};
     if (vb_cm_sidr_ask(e->cm, w->now_ns, &lookup, &l->id) == 0)
@@ -296,7 +320,7 @@ static void begin_something(struct vb_cmworld *w, struct vb_cmw_end *e)
         vb_cmhost_connect(w, e, peer, service);
     if (vb_cmworld_draw(w, 20) == 0) {
         if (e->listens_sometimes)
-            vb_cm_unlisten(e->cm, w->now_ns, vb_cmhost_service(VB_CMW_SOMETIMES), 0);
+            vb_cm_unlisten(e->cm, w->now_ns, vb_cmhost_service(e->index, VB_CMW_SOMETIMES), 0);
         else
             listen_to(w, e, VB_CMW_SOMETIMES);
         e->listens_sometimes = !e->listens_sometimes;

@@ -238,7 +238,10 @@ static const char *judge_reason(const struct vb_cmworld *w, const struct vb_cmw_
                    ? NULL
                    : "the private data are not what was rejected with";
     }
-    case VB_CM_INVALID_SERVICE: return p->service == VB_CMW_SERVED ? "its service is there" : NULL;
+    case VB_CM_INVALID_SERVICE:
+        return p->service == VB_CMW_SERVED && p->peer_life == w->end[p->peer].life
+                   ? "its service is there"
+                   : NULL; // while its end was dead, another one at the address said so
     case VB_CM_STALE:
         return p->reused || other->stage == VB_CMW_GONE || !is_alive(w, other) ||
                        other->ended_by_time

@@ -86,7 +86,12 @@ uint64_t vb_cmnet_next(const struct vb_cmworld *w)
 
 static const struct vb_ip stranger = {{[10] = 0xff, 0xff, 10, 9, 9, 9}};
 
-static void count_message(struct vb_cmworld *w, const struct vb_cmw_flight *f)
+static const struct vb_ip *source_of(const struct vb_cmworld *w, const struct vb_cmw_flight *f)
+{
+    return f->from < w->ends ? &w->end[f->from].ip : &stranger;
+}
+
+static void count_message(struct vb_cmworld *w, const struct vb_cmw_flight *f, uint32_t at)
 {
     struct vb_cm_message m;
 
@@ -95,7 +100,7 @@ static void count_message(struct vb_cmworld *w, const struct vb_cmw_flight *f)
     w->cover->message[m.kind - VB_CM_KIND_FIRST]++;
     if (m.kind == VB_CM_REJ && m.rej.reason < VB_CMCOVER_REASONS)
         w->cover->reason[m.rej.reason]++;
-    vb_cmworld_note(w, "   at %u from %u %s %08x %08x", f->to, f->from, vb_cm_kind_text(m.kind),
+    vb_cmworld_note(w, "   at %u from %u %s %08x %08x", at, f->from, vb_cm_kind_text(m.kind),
                     m.local_id, m.remote_id);
 }
 
@@ -110,24 +115,18 @@ static void count_repetition(struct vb_cmworld *w, enum vb_cm_kind kind)
         cover(w, VB_CMCOVER_DUPLICATE_DREQ);
 }
 
-void vb_cmnet_deliver(struct vb_cmworld *w)
+static void hand_over(struct vb_cmworld *w, const struct vb_cmw_flight *f, struct vb_cmw_end *e)
 {
-    uint32_t index = first_of(w);
-    struct vb_cmw_flight f = w->flight[index];
-    struct vb_cmw_end *e = &w->end[f.to];
-
-    w->flight[index] = w->flight[--w->flights];
     bool cut = e->cut_until_ns > w->now_ns ||
-               (f.from < w->ends && w->end[f.from].cut_until_ns > w->now_ns);
+               (f->from < w->ends && w->end[f->from].cut_until_ns > w->now_ns);
     if (!e->cm || cut) {
         cover(w, VB_CMCOVER_CUT);
         return;
     }
-    count_message(w, &f);
+    count_message(w, f, e->index);
     uint64_t before = vb_cm_stats(e->cm)->duplicate, stray = vb_cm_stats(e->cm)->stray;
-    enum vb_cm_kind kind = (enum vb_cm_kind)vb_get_be16(f.mad + 16);
-    vb_cm_input(e->cm, w->now_ns, f.from < w->ends ? &w->end[f.from].ip : &stranger, f.mad,
-                VB_MAD_BYTES);
+    enum vb_cm_kind kind = (enum vb_cm_kind)vb_get_be16(f->mad + 16);
+    vb_cm_input(e->cm, w->now_ns, source_of(w, f), f->mad, VB_MAD_BYTES);
     if (vb_cm_stats(e->cm)->duplicate > before)
         count_repetition(w, kind);
     if (vb_cm_stats(e->cm)->stray > stray && kind == VB_CM_RTU)
@@ -138,14 +137,28 @@ void vb_cmnet_deliver(struct vb_cmworld *w)
     vb_cmnet_collect(w, e);
 }
 
+void vb_cmnet_deliver(struct vb_cmworld *w)
+{
+    uint32_t index = first_of(w);
+    struct vb_cmw_flight f = w->flight[index];
+
+    w->flight[index] = w->flight[--w->flights];
+    uint32_t to = vb_cmfan_pick(w, f.to, f.mad);
+    for (uint32_t i = 0; i < w->ends; i++)
+        if (to >> i & 1)
+            hand_over(w, &f, &w->end[i]);
+    if (f.from >= w->ends || w->end[f.from].cut_until_ns <= w->now_ns)
+        vb_cmfan_check(w, f.to, source_of(w, &f), f.mad);
+}
+
 // ---- the forger
 
 // A REQ that has to be refused for what is in it.
-static void spoil_req(struct vb_cmworld *w, struct vb_cm_message *m)
+static void spoil_req(struct vb_cmworld *w, uint32_t to, struct vb_cm_message *m)
 {
     uint32_t how = vb_cmworld_draw(w, 3);
 
-    m->req.service_id = vb_cmhost_service(VB_CMW_SERVED);
+    m->req.service_id = vb_cmhost_service(to, VB_CMW_SERVED);
     if (how == 0)
         m->req.mtu = 6;
     else if (how == 1)
@@ -162,7 +175,7 @@ static void form_req(struct vb_cmworld *w, uint32_t to, struct vb_cm_message *m)
     m->req.max_cm_retries = (uint8_t)vb_cmworld_draw(w, 4);
     m->req.local_timeout = w->opts.timeout;
     memcpy(m->req.primary.remote_gid, w->end[to].ip.b, 16);
-    m->req.service_id = vb_cmhost_service((enum vb_cmw_service)vb_cmworld_draw(w, 3));
+    m->req.service_id = vb_cmhost_service(to, (enum vb_cmw_service)vb_cmworld_draw(w, 3));
 }
 
 // A REQ with the id of a connection that the end itself has begun.
@@ -176,6 +189,7 @@ static void use_id_twice(struct vb_cmworld *w, struct vb_cm_message *m, uint32_t
             *from = p->peer;
             *to = a->end;
             m->local_id = p->confirmed_id;
+            m->req.service_id = vb_cmhost_service(*to, VB_CMW_SERVED);
             return;
         }
     }
@@ -199,7 +213,7 @@ void vb_cmnet_forge(struct vb_cmworld *w)
         if (vb_cmworld_draw(w, 4) == 0)
             use_id_twice(w, &m, &from, &to);
         else if (vb_cmworld_draw(w, 3) == 0)
-            spoil_req(w, &m);
+            spoil_req(w, to, &m);
     }
     vb_cmjudge_pattern(UINT32_MAX, m.kind, m.private_data);
     w->cover->row[VB_CMCOVER_FORGED]++;

@@ -40,6 +40,7 @@ static void draw(struct vb_cmworld *w)
     uint32_t bad = vb_cmworld_draw(w, 4); // how bad the network is
 
     w->ends = 2 + vb_cmworld_draw(w, VB_CMW_ENDS - 1);
+    w->shared = vb_cmworld_draw(w, 2);
     o->timeout = (uint8_t)(6 + vb_cmworld_draw(w, 4));
     o->retries = (uint8_t)(1 + vb_cmworld_draw(w, 6));
     o->packet_life = (uint8_t)(3 + vb_cmworld_draw(w, 3));
@@ -80,7 +81,8 @@ struct vb_cmworld *vb_cmworld_create(uint64_t seed, struct vb_cmcover *cover, FI
     for (uint32_t i = 0; i < w->ends; i++) {
         struct vb_cmw_end *e = &w->end[i];
         *e = (struct vb_cmw_end){.index = i, .next_qpn = 1 + 1000 * i};
-        e->ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, (uint8_t)(i + 1)}};
+        uint32_t host = w->shared ? vb_cmworld_draw(w, 2) : i;
+        e->ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, (uint8_t)(host + 1)}};
         if (vb_cmhost_birth(w, e) != 0) {
             vb_cmworld_destroy(w);
             return NULL;

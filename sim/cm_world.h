@@ -53,7 +53,8 @@ enum {
 
 struct vb_cmw_pact {
     struct vb_cmw_side side[2];
-    uint32_t peer; // the end that was asked
+    uint32_t peer;      // the end that was asked
+    uint32_t peer_life; // of that; UINT32_MAX: it was dead
     enum vb_cmw_service service;
     uint8_t transport;
     bool reused;  // with a queue pair that an earlier one has
@@ -74,6 +75,7 @@ struct vb_cmw_end {
     struct vb_cm *cm; // NULL: dead
     struct vb_ip ip;
     uint32_t index, life;
+    uint32_t manager; // its number among those that share an address
     uint64_t act_at_ns, born_at_ns;
     uint32_t next_qpn;
     bool listens_sometimes;
@@ -94,6 +96,7 @@ struct vb_cmworld {
     enum vb_cm_kind lose; // the one message that a healed network still loses; 0: none
     bool lost;            // it did
     uint32_t ends;
+    bool shared; // some of them have one address, and each a number of its own
     struct vb_cmw_end end[VB_CMW_ENDS];
     struct vb_cm_opts opts;
     uint32_t backlog;
@@ -146,9 +149,17 @@ uint64_t vb_cmnet_next(const struct vb_cmworld *w);
 void vb_cmnet_deliver(struct vb_cmworld *w); // the one that is due first
 void vb_cmnet_forge(struct vb_cmworld *w);
 
+// ---- cm_fan.c
+
+// Who gets a message that came to the address of `to`: bits of ends.
+uint32_t vb_cmfan_pick(struct vb_cmworld *w, uint32_t to, const uint8_t mad[VB_MAD_BYTES]);
+// It was delivered: whether all heard it who had to.
+void vb_cmfan_check(struct vb_cmworld *w, uint32_t to, const struct vb_ip *from,
+                    const uint8_t mad[VB_MAD_BYTES]);
+
 // ---- cm_host.c
 
-uint64_t vb_cmhost_service(enum vb_cmw_service service);
+uint64_t vb_cmhost_service(uint32_t end, enum vb_cmw_service service);
 int vb_cmhost_birth(struct vb_cmworld *w, struct vb_cmw_end *e); // -ENOMEM
 void vb_cmhost_act(struct vb_cmworld *w, struct vb_cmw_end *e);
 // Begins a pact or a lookup.

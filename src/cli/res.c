@@ -7,10 +7,11 @@
 
 static const char usage[] =
     "Usage: verbena res [show] [NAME] [pid N] [options]\n"
-    "       verbena res show qp|cq|mr|pd|srq [NAME[/PORT]] [KEY VALUE]... [options]\n"
+    "       verbena res show qp|cq|mr|pd|srq|cm_id [NAME[/PORT]] [KEY VALUE]... [options]\n"
     "\n"
     "Counts the objects of the NICs that are open in processes of this user, or lists those of\n"
-    "one kind. Choose by link, pid, comm, lqpn, rqpn, type, state, cqn, mrn, pdn, srqn or users:\n"
+    "one kind. Choose by link, pid, comm, lqpn, rqpn, type, state, cqn, mrn, pdn, srqn, users,\n"
+    "cm-idn, qp-type, ps, src-addr or dst-addr:\n"
     "\n"
     "  verbena res show qp link verbena0/1 state RTS\n"
     "  verbena res show mr pid 4711 -d\n"
@@ -19,9 +20,15 @@ static const char usage[] =
     "matches what was named.\n"
     "\n";
 
-static const char *const kinds[] = {"qp", "cq", "mr", "pd", "srq", NULL};
-static const char *const keys[] = {"comm",  "lqpn", "rqpn", "type", "state", "cqn",
-                                   "users", "mrn",  "pdn",  "srqn", NULL};
+enum {
+    KIND_QP = 0, // of those below, two belong to a port of the NIC
+    KIND_CM_ID = 5,
+};
+
+static const char *const kinds[] = {"qp", "cq", "mr", "pd", "srq", "cm_id", NULL};
+static const char *const keys[] = {"comm",  "lqpn",     "rqpn",     "type", "state",  "cqn",
+                                   "users", "mrn",      "pdn",      "srqn", "cm-idn", "qp-type",
+                                   "ps",    "src-addr", "dst-addr", NULL};
 static const struct vb_inspect_form form = {"verbena res", usage, kinds, keys, false};
 
 // What details are, by kind.
@@ -30,7 +37,10 @@ static const char *const more_of_cq[] = {"produced", "overrun", NULL};
 static const char *const more_of_mr[] = {"rkey", "lkey", "iova", "access", "kind", NULL};
 static const char *const nothing[] = {NULL};
 static const char *const more_of_srq[] = {"wr", "limit", NULL};
-static const char *const *const more[] = {more_of_qp, more_of_cq, more_of_mr, nothing, more_of_srq};
+static const char *const more_of_cm[] = {"role", "service",  "id", "peer-id",
+                                         "rqpn", "cm-state", NULL};
+static const char *const *const more[] = {more_of_qp, more_of_cq,  more_of_mr,
+                                          nothing,    more_of_srq, more_of_cm};
 
 static void print_counts(struct vb_printer *p, const struct vb_report *r, uint32_t index)
 {
@@ -50,7 +60,7 @@ static void print_objects(struct vb_printer *p, const struct vb_inspect_line *li
     for (uint32_t i = 0; i < r->records; i++) {
         if (!vb_inspect_line_wants(line, &r->nic, &r->record[i]))
             continue;
-        if (kind == 0)
+        if (kind == KIND_QP || kind == KIND_CM_ID)
             vb_inspect_print_link(p, &r->nic, index);
         else
             vb_inspect_print_dev(p, &r->nic, index);

@@ -118,6 +118,8 @@ int vb_cm_connect(struct vb_cm *cm, uint64_t now_ns, const struct vb_cm_request 
     c->state = VB_CM_REQ_SENT;
     c->active = true;
     c->local_qpn = request->qpn;
+    c->transport = request->transport;
+    vb_cm_note_service(c, request->service_id, m.private_data);
     c->retries = cm->opts.retries;
     c->answer_ns = vb_cm_time_ns(cm->opts.timeout) + 2 * vb_cm_time_ns(cm->opts.packet_life);
     c->tid = (uint64_t)cm->tid_high << 32 | c->local_id;
@@ -196,6 +198,15 @@ int vb_cm_heard(struct vb_cm *cm, uint64_t now_ns, uint32_t id)
     c->state = VB_CM_ESTABLISHED;
     vb_cm_tell(cm, c, VB_CM_EVENT_ESTABLISHED);
     return 0;
+}
+
+void vb_cm_heard_on(struct vb_cm *cm, uint64_t now_ns, uint32_t qpn)
+{
+    for (uint32_t i = 0; i < cm->opts.connections; i++) {
+        const struct vb_cm_conn *c = &cm->conn[i];
+        if (c->state != VB_CM_FREE && !c->active && c->local_qpn == qpn)
+            (void)vb_cm_heard(cm, now_ns, c->local_id);
+    }
 }
 
 // ---- both

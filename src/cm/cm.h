@@ -153,6 +153,8 @@ int vb_cm_confirm(struct vb_cm *cm, uint64_t now_ns, uint32_t id,
 int vb_cm_delay(struct vb_cm *cm, uint64_t now_ns, uint32_t id, uint8_t service_timeout);
 // The first packet came on the queue pair before the RTU did.
 int vb_cm_heard(struct vb_cm *cm, uint64_t now_ns, uint32_t id);
+// The same, of whatever waits for an RTU with this queue pair of ours.
+void vb_cm_heard_on(struct vb_cm *cm, uint64_t now_ns, uint32_t qpn);
 // VB_CM_EVENT_DISCONNECTED follows, when the peer has answered or did not in time.
 int vb_cm_disconnect(struct vb_cm *cm, uint64_t now_ns, uint32_t id,
                      const struct vb_cm_private *private_data);

@@ -28,6 +28,9 @@ struct vb_cm_conn {
     uint16_t reason;
     uint16_t indexed;             // bits of enum vb_cm_index
     uint32_t next[VB_CM_INDEXES]; // in the chain, as number + 1
+    uint64_t service_id;          // that was asked for
+    uint16_t asker_port;          // of rdma_cm; 0: it said none
+    uint8_t transport;
     uint32_t local_id, remote_id, local_qpn, remote_qpn;
     uint64_t tid; // of the exchange that the peer has begun, or ours
     uint64_t peer_guid;
@@ -119,6 +122,11 @@ void vb_cm_refuse(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns,
 // The peer is told by DREQ; the connection is over as soon as it answers, or does not.
 void vb_cm_leave(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns,
                  const struct vb_cm_private *private_data);
+
+// ---- facts.c: for who looks
+
+// What was asked for, and by which port, as the private data of the question say.
+void vb_cm_note_service(struct vb_cm_conn *c, uint64_t service_id, const uint8_t *private_data);
 
 // ---- receive.c, sidr.c: messages
 

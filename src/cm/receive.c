@@ -92,6 +92,8 @@ static void begin_passive(struct vb_cm *cm, struct vb_cm_conn *c, struct vb_cm_l
     c->remote_id = m->local_id;
     c->remote_qpn = m->req.qpn;
     c->peer_guid = m->req.ca_guid;
+    c->transport = m->req.transport;
+    vb_cm_note_service(c, m->req.service_id, m->private_data);
     c->tid = m->tid;
     c->retries = m->req.max_cm_retries;
     c->answer_ns = vb_cm_time_ns(timeout < VB_CM_TIMEOUT_MAX ? timeout : VB_CM_TIMEOUT_MAX) +

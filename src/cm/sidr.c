@@ -17,6 +17,7 @@ int vb_cm_sidr_ask(struct vb_cm *cm, uint64_t now_ns, const struct vb_cm_lookup 
         return -ENOBUFS;
     c->state = VB_CM_SIDR_REQ_SENT;
     c->active = c->sidr = true;
+    vb_cm_note_service(c, lookup->service_id, m.private_data);
     c->retries = cm->opts.retries;
     c->answer_ns = vb_cm_time_ns(cm->opts.timeout) + 2 * vb_cm_time_ns(cm->opts.packet_life);
     m.tid = (uint64_t)cm->tid_high << 32 | c->local_id;
@@ -59,6 +60,7 @@ void vb_cm_sidr_request(struct vb_cm *cm, const struct vb_ip *from, const struct
     c->state = VB_CM_SIDR_REQ_RCVD;
     c->sidr = true;
     c->remote_id = m->local_id;
+    vb_cm_note_service(c, m->sidr_req.service_id, m->private_data);
     vb_cm_conn_index(cm, c, VB_CM_BY_REMOTE);
     listener->pending++;
     c->listener = (uint32_t)(listener - cm->listener) + 1;

@@ -3,6 +3,9 @@
 #include "host/cm.h"
 
 #include "base/bytes.h"
+#include "base/siphash.h"
+#include "cm/route.h"
+#include "host/cm_ports.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -20,6 +23,8 @@ enum {
     GRH_BYTES = 40,
     SLOT_BYTES = 320, // a message behind its IP header
     BATCH = 16,
+    PORTS_SEED = 0x706f7274, // what the seed is asked for the order of ports
+    HEARD = 64,              // first packets that are told of at once; of more the RTU has to tell
     DRAIN_NS = 100 * 1000 * 1000, // how long closing waits for what is to be sent
 };
 
@@ -37,10 +42,14 @@ struct vb_host_cm {
     uint8_t *memory; // slots to receive, then slots to send
     uint32_t free[SENDS], frees;
     pthread_mutex_t lock;
+    struct vb_cm_ports *ports;
+    uint32_t heard[HEARD]; // queue pairs, under the NIC's event_lock
+    atomic_uint heards;
     int wake_fd, event_fd;
     bool told;              // event_fd says that there are events
     uint64_t sleeps_to_ns;  // what the thread waits for
     bool running, stopping; // the thread
+    bool shown;             // the NIC knows of it
     pthread_t thread;
 };
 
@@ -119,10 +128,25 @@ static void tell(struct vb_host_cm *h)
     (void)!write(h->event_fd, &(uint64_t){1}, sizeof(uint64_t));
 }
 
+static void tell_heard(struct vb_host_cm *h)
+{
+    uint32_t heard[HEARD], count;
+
+    if (atomic_load_explicit(&h->heards, memory_order_relaxed) == 0)
+        return;
+    pthread_mutex_lock(&h->nic->event_lock);
+    count = atomic_exchange(&h->heards, 0);
+    memcpy(heard, h->heard, sizeof heard);
+    pthread_mutex_unlock(&h->nic->event_lock);
+    for (uint32_t i = 0; i < count; i++)
+        vb_cm_heard_on(h->cm, vb_clock_ns(), heard[i]);
+}
+
 // Everything that can be done now. Returns when to come again.
 static uint64_t serve(struct vb_host_cm *h)
 {
     poll_all(h);
+    tell_heard(h);
     uint64_t next_ns = vb_cm_poll(h->cm, vb_clock_ns());
     send_all(h);
     tell(h);
@@ -180,6 +204,27 @@ static void wake(struct vb_host_cm *h)
     (void)!write(h->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
 }
 
+void vb_host_cm_hear(struct vb_host_cm *h, uint32_t qpn)
+{
+    uint32_t count = atomic_load_explicit(&h->heards, memory_order_relaxed);
+
+    if (count == HEARD)
+        return;
+    h->heard[count] = qpn;
+    atomic_store(&h->heards, count + 1);
+    wake(h);
+}
+
+// From here on the NIC knows of it, or no longer does.
+static void show(struct vb_host_cm *h, bool shown)
+{
+    pthread_mutex_lock(&h->nic->inspect_lock);
+    pthread_mutex_lock(&h->nic->event_lock);
+    h->nic->cm = shown ? h : NULL;
+    pthread_mutex_unlock(&h->nic->event_lock);
+    pthread_mutex_unlock(&h->nic->inspect_lock);
+}
+
 // ---- opening and closing
 
 static int open_queue(struct vb_host_cm *h)
@@ -215,6 +260,17 @@ static int open_queue(struct vb_host_cm *h)
     return err;
 }
 
+// Who shares an address with others has ids of its own.
+static void set_prefix(const struct vb_nic *nic, struct vb_cm_opts *opts)
+{
+    const struct vb_port *port = nic->lane[0].port;
+
+    if (!port->qpn_count)
+        return;
+    opts->id_prefix_bits = VB_CM_PREFIX_BITS;
+    opts->id_prefix = port->qpn_base >> (24 - VB_CM_PREFIX_BITS);
+}
+
 static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
 {
     struct vb_cm_opts opts = given ? *given : (struct vb_cm_opts){0};
@@ -227,8 +283,10 @@ static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
     if (!opts.seed[0] && !opts.seed[1] &&
         getrandom(opts.seed, sizeof opts.seed, 0) != sizeof opts.seed)
         return -EIO;
+    set_prefix(h->nic, &opts);
     h->cm = vb_cm_create(&opts);
-    return h->cm ? 0 : -ENOMEM;
+    h->ports = vb_cm_ports_create(h->nic, vb_siphash(opts.seed, PORTS_SEED));
+    return h->cm && h->ports ? 0 : -ENOMEM;
 }
 
 int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb_host_cm **host)
@@ -250,6 +308,8 @@ int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb
         vb_host_cm_close(h);
         return err;
     }
+    h->shown = true;
+    show(h, true);
     *host = h;
     return 0;
 }
@@ -278,8 +338,11 @@ static void stop(struct vb_host_cm *h)
 void vb_host_cm_close(struct vb_host_cm *h)
 {
     // A child of fork() has not the thread, and nothing of the NIC is its own.
-    if (h->running && !vb_host_is_foreign(h->nic))
+    if (h->running && !vb_host_is_foreign(h->nic)) {
+        if (h->shown)
+            show(h, false);
         stop(h);
+    }
     if (h->qp)
         vb_qp_destroy(h->qp);
     if (h->cq)
@@ -294,6 +357,7 @@ void vb_host_cm_close(struct vb_host_cm *h)
         close(h->wake_fd);
     if (h->event_fd >= 0)
         close(h->event_fd);
+    vb_cm_ports_destroy(h->ports);
     vb_cm_destroy(h->cm);
     pthread_mutex_destroy(&h->lock);
     free(h->memory);
@@ -316,6 +380,25 @@ void vb_host_cm_leave(struct vb_host_cm *h)
     pthread_mutex_unlock(&h->lock);
     if (earlier)
         wake(h);
+}
+
+int vb_host_cm_bind(struct vb_host_cm *h, enum vb_cma_space space, uint16_t *port)
+{
+    return vb_cm_ports_bind(h->ports, space, port);
+}
+
+void vb_host_cm_unbind(struct vb_host_cm *h, enum vb_cma_space space, uint16_t port)
+{
+    vb_cm_ports_unbind(h->ports, space, port);
+}
+
+uint32_t vb_host_cm_facts(struct vb_host_cm *h, uint32_t *at, struct vb_cm_facts *facts,
+                          uint32_t room)
+{
+    pthread_mutex_lock(&h->lock);
+    uint32_t made = vb_cm_facts(h->cm, at, facts, room);
+    pthread_mutex_unlock(&h->lock);
+    return made;
 }
 
 int vb_host_cm_event_fd(const struct vb_host_cm *h)

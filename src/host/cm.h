@@ -11,20 +11,37 @@
 #define VB_HOST_CM_H
 
 #include "cm/cm.h"
+#include "cm/cma.h"
+#include "cm/facts.h"
 #include "verbena/nic.h"
 
 struct vb_host_cm;
 
-// `opts` may be NULL; its seed is drawn if it is zero, its address and CA are the NIC's. -EBUSY:
-// the NIC has a manager. vb_host_cm_close() must come before vb_nic_close().
+// `opts` may be NULL; its seed is drawn if it is zero, its address and CA are the NIC's, and
+// so is the prefix where others share its address. -EBUSY: the NIC has a manager.
+// vb_host_cm_close() must come before vb_nic_close().
 int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb_host_cm **host);
 void vb_host_cm_close(struct vb_host_cm *host);
 
 struct vb_cm *vb_host_cm_enter(struct vb_host_cm *host, uint64_t *now_ns);
 void vb_host_cm_leave(struct vb_host_cm *host);
 
+// Takes a port of a port space, which no other NIC of the machine then has (of this user's, in this
+// network namespace); 0: any one of those that nobody asks for, which is told. May be repeated, and
+// must then be undone as often. 0; -EADDRINUSE; -EINVAL: no such space. Any thread may ask.
+int vb_host_cm_bind(struct vb_host_cm *host, enum vb_cma_space space, uint16_t *port);
+void vb_host_cm_unbind(struct vb_host_cm *host, enum vb_cma_space space, uint16_t port);
+
 int vb_host_cm_event_fd(const struct vb_host_cm *host);
 bool vb_host_cm_take_event(struct vb_host_cm *host, struct vb_cm_event *event);
+
+// As vb_cm_facts(), for who inspects the NIC.
+uint32_t vb_host_cm_facts(struct vb_host_cm *host, uint32_t *at, struct vb_cm_facts *facts,
+                          uint32_t room);
+
+// The first packet came on a queue pair that could not send yet: it stands for an RTU that was lost
+// or is late. For event.c, which holds the NIC's event_lock.
+void vb_host_cm_hear(struct vb_host_cm *host, uint32_t qpn);
 
 // How the queue pair has to be connected, once both sides have said what they need to know: the
 // REQ and the REP. The active side's `ours` is what it asked with.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events: the device's, handed to completion channels and to the application.
+#include "host/cm.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -71,6 +72,8 @@ void vb_host_collect(struct vb_lane *lane)
             tell_channel(lane->nic, e.number);
         else
             tell_application(lane->nic, kinds[e.kind], e.number);
+        if (e.kind == VB_EVENT_COMM_EST && lane->nic->cm)
+            vb_host_cm_hear(lane->nic->cm, e.number);
     }
     pthread_mutex_unlock(&lane->nic->event_lock);
 }

@@ -96,6 +96,7 @@ struct vb_nic {
     struct vb_nic_event event[VB_HOST_EVENTS];
     uint32_t event_head, event_count;
     int event_fd;
+    struct vb_host_cm *cm; // the manager; changes under inspect_lock and event_lock
     struct vb_helper helper;
     struct vb_inspect *inspect;   // NULL: nobody may ask (inspect.h)
     pthread_mutex_t inspect_lock; // held while the helper deals with who asks; before the lanes'

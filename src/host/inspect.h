@@ -57,6 +57,9 @@ char *vb_inspect_answer(struct vb_nic *nic, const char *question, size_t len, si
 // Writes a word that can stand as a value.
 void vb_inspect_put_word(FILE *out, const char *text);
 
+// ---- inspect_cm.c: what the communication manager is at. Needs nic->inspect_lock
+uint32_t vb_inspect_put_cm_ids(FILE *out, struct vb_nic *nic);
+
 // ---- inspect_link.c: the NIC's own line
 void vb_inspect_put_nic(FILE *out, struct vb_nic *nic);
 

@@ -229,9 +229,11 @@ static const struct kind {
     const char *name;
     uint32_t (*put)(FILE *out, struct vb_nic *nic);
 } kinds[] = {
-    {"nic", put_nothing}, {"res", put_counts}, {"stat", put_counters},
-    {"qp", put_qps},      {"cq", put_cqs},     {"qpstat", put_qp_stats},
-    {"mr", put_mrs},      {"pd", put_pds},     {"srq", put_srqs},
+    {"nic", put_nothing},   {"res", put_counts},
+    {"stat", put_counters}, {"qp", put_qps},
+    {"cq", put_cqs},        {"qpstat", put_qp_stats},
+    {"mr", put_mrs},        {"pd", put_pds},
+    {"srq", put_srqs},      {"cm_id", vb_inspect_put_cm_ids},
 };
 
 static const struct kind *find(const char *question, size_t len)

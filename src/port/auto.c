@@ -166,6 +166,12 @@ static uint64_t auto_deadline(const struct vb_port *port)
     return udp->ops->deadline ? udp->ops->deadline(udp) : UINT64_MAX;
 }
 
+static int auto_serve(struct vb_port *port, uint32_t space, uint16_t number, bool serves)
+{
+    struct vb_port *udp = ((struct auto_port *)port)->udp;
+    return udp->ops->serve ? udp->ops->serve(udp, space, number, serves) : 0;
+}
+
 static void auto_manage(struct vb_port *port, bool manages)
 {
     struct vb_port *udp = ((struct auto_port *)port)->udp;
@@ -202,6 +208,7 @@ static const struct vb_port_ops auto_ops = {
     .join = auto_join,
     .leave = auto_leave,
     .deadline = auto_deadline,
+    .serve = auto_serve,
     .manage = auto_manage,
 };
 

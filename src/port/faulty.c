@@ -327,6 +327,12 @@ static uint64_t faulty_inner_deadline(const struct vb_port *port)
     return inner->ops->deadline ? inner->ops->deadline(inner) : UINT64_MAX;
 }
 
+static int faulty_serve(struct vb_port *port, uint32_t space, uint16_t number, bool serves)
+{
+    struct vb_port *inner = ((struct faulty *)port)->inner;
+    return inner->ops->serve ? inner->ops->serve(inner, space, number, serves) : 0;
+}
+
 static void faulty_manage(struct vb_port *port, bool manages)
 {
     struct vb_port *inner = ((struct faulty *)port)->inner;
@@ -381,6 +387,7 @@ static const struct vb_port_ops ops = {
     .join = faulty_join,
     .leave = faulty_leave,
     .deadline = faulty_inner_deadline,
+    .serve = faulty_serve,
     .manage = faulty_manage,
 };
 

@@ -51,8 +51,11 @@ struct vb_port_ops {
     void (*abandon)(struct vb_port *port);
     // When the port wants to be run at the latest, frames or not. NULL: never.
     uint64_t (*deadline)(const struct vb_port *port);
-    // Whether queue pair 1 is here: then its frames come to this port, too, whoever of those that
-    // share the address gets them. NULL: they come anyway.
+    // Takes a port of a port space (enum vb_cm_space) for the manager on queue pair 1, or gives it
+    // back. 0; -EADDRINUSE: it is another NIC's. NULL: nobody else could ask for it.
+    int (*serve)(struct vb_port *port, uint32_t space, uint16_t number, bool serves);
+    // Whether queue pair 1 is here: then those of its frames that are for this port's manager come
+    // to it, whoever of those that share the address gets them. NULL: they come anyway.
     void (*manage)(struct vb_port *port, bool manages);
 };
 

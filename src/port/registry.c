@@ -51,24 +51,32 @@ static bool is_sound(const struct registry_file *f)
            f->slots == REGISTRY_SLOTS;
 }
 
+// How the file begins; the rest of a new one is zero.
+struct registry_head {
+    uint64_t magic;
+    uint32_t version, slots;
+    uint64_t secret;
+};
+
+static_assert(offsetof(struct registry_file, hint) == sizeof(struct registry_head), "the same");
+
 // A registry comes into being whole: written under another name, then linked.
 static int make_file(const char *path)
 {
-    struct registry_file head = {.magic = REGISTRY_MAGIC,
-                                 .version = REGISTRY_VERSION,
-                                 .slots = REGISTRY_SLOTS,
-                                 .secret = draw_secret()};
+    const struct registry_head head = {.magic = REGISTRY_MAGIC,
+                                       .version = REGISTRY_VERSION,
+                                       .slots = REGISTRY_SLOTS,
+                                       .secret = draw_secret()};
     char other[REGISTRY_PATH + 32];
     snprintf(other, sizeof other, "%s.%lx-%llx", path, (long)getpid(),
              (unsigned long long)draw_secret());
     int fd = open(other, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    const size_t bytes = offsetof(struct registry_file, slot);
     // With room for all of it: who writes to a hole of a full disk through a map is killed.
-    int error = -posix_fallocate(fd, 0, sizeof head);
+    int error = -posix_fallocate(fd, 0, sizeof(struct registry_file));
     errno = 0;
-    if (error == 0 && (pwrite(fd, &head, bytes, 0) != (ssize_t)bytes ||
+    if (error == 0 && (pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head ||
                        (link(other, path) < 0 && errno != EEXIST)))
         error = errno ? -errno : -EIO;
     close(fd);

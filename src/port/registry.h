@@ -12,13 +12,15 @@
 #include <stddef.h>
 
 enum {
-    REGISTRY_VERSION = 1,
+    REGISTRY_VERSION = 2,
     REGISTRY_SLOTS = 511,     // the last range holds the number of multicast groups: nobody's
     REGISTRY_RANGE_BITS = 15, // numbers of a slot
     REGISTRY_UNITS = 16,      // of a NIC
     REGISTRY_INDEX_NONE = 0xffff,
     REGISTRY_INDEX_MAX = REGISTRY_SLOTS * REGISTRY_UNITS,
     REGISTRY_PATH = 108, // what a Unix socket's name has room for
+    REGISTRY_SPACES = 3, // of rdma_cm's ports
+    REGISTRY_PORTS = 1 << 16,
 };
 
 #define REGISTRY_MAGIC   0x7662726567697374ull
@@ -54,8 +56,11 @@ struct registry_file {
     _Atomic uint32_t hint; // the slot to look at first
     _Atomic uint32_t ids;
     _Atomic uint64_t locked_ns; // since when somebody has been changing the order of sockets
-    uint8_t unused[4096 - 40];
+    _Atomic uint32_t changes;   // of managers and of ports that the system is told of
+    uint8_t unused[4096 - 44];
     struct registry_slot slot[REGISTRY_SLOTS];
+    // Who has a port, as its first slot + 1: written by who holds the lock on it, and only then.
+    _Atomic uint16_t owner[REGISTRY_SPACES][REGISTRY_PORTS];
 };
 
 static_assert(sizeof(struct registry_slot) == 448, "no padding");
@@ -107,6 +112,14 @@ uint32_t vb_registry_cookie(const struct registry *r, const struct vb_ip *ip, ui
 // The name of an inbox. False: it is too long.
 bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t unit,
                        char path[REGISTRY_PATH]);
+
+// ---- registry_ports.c: ports of rdma_cm, of which each is one NIC's
+// 0; -EADDRINUSE: another one has it. Who has it already has it once more, but gives it back once.
+int vb_registry_port_take(struct registry *r, uint32_t space, uint16_t port);
+void vb_registry_port_give(struct registry *r, uint32_t space, uint16_t port);
+// False: nobody has it. The holder may have died since.
+bool vb_registry_port_owner(const struct registry *r, uint32_t space, uint16_t port,
+                            uint32_t *slot);
 
 // One at a time changes the order of sockets; but who is stopped meanwhile keeps nobody from it
 // for long. False: somebody else is at it just now.

@@ -197,6 +197,7 @@ static const struct vb_port_ops udp_ops = {
     .abandon = abandon_port,
     .deadline = udp_deadline,
     .manage = vb_udp_manage,
+    .serve = vb_udp_serve,
     .join = vb_udp_group_join,
     .leave = vb_udp_group_leave,
 };
@@ -210,7 +211,7 @@ static int open_one(const struct vb_udp_opts *opts, const union udp_address *add
         free(u);
         return vb_udp_fail(opts->error_text, ENOMEM, "no memory");
     }
-    u->mail.fd = -1;
+    u->mail.fd = u->mail.out_fd = -1;
     int error = open_socket(opts, &at, joins, &u->fd);
     if (error < 0) {
         vb_udp_rx_fini(&u->rx);

@@ -3,17 +3,21 @@
 // the user's directory: checked already, several in one datagram, each with where it came from.
 #include "base/bytes.h"
 #include "base/cancel.h"
+#include "cm/message.h"
 #include "port/udp_state.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 enum {
     ROOM_BYTES = UDP_RX_BYTES / 2, // of a datagram
     FRAMES_MAX = VB_PORT_RX_BATCH / 2,
+    FULL_BYTES = 2 * ROOM_BYTES, // that wait to be read: too many for one more
 };
 
 struct record {
@@ -63,6 +67,8 @@ void vb_udp_mail_close(struct udp *u)
 {
     if (u->mail.fd >= 0)
         close(u->mail.fd);
+    if (u->mail.out_fd >= 0)
+        close(u->mail.out_fd);
     free(u->mail.out);
     free(u->mail.in);
 }
@@ -80,6 +86,35 @@ bool vb_udp_mail_waits(const struct udp *u)
 
 // ---- sending on
 
+// What a stopped process has not read is charged to the socket that it was sent from, for as long
+// as it stands still: mail for others then leaves through a new one.
+static bool renew(struct udp_mail *m)
+{
+    int waiting = 0, fd;
+    if (ioctl(m->out_fd >= 0 ? m->out_fd : m->fd, SIOCOUTQ, &waiting) < 0 || waiting < FULL_BYTES)
+        return false; // it is the receiver that has no room
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    if (m->out_fd >= 0)
+        close(m->out_fd);
+    m->out_fd = fd;
+    return true;
+}
+
+static bool send_out(struct udp_mail *m, const struct sockaddr_un *to)
+{
+    for (int tries = 0; tries < 2; tries++) {
+        int fd = m->out_fd >= 0 ? m->out_fd : m->fd;
+        if (sendto(fd, m->out, m->out_used, MSG_DONTWAIT, (const struct sockaddr *)to,
+                   sizeof *to) >= 0)
+            return true;
+        if (errno != EAGAIN || !renew(m))
+            return false;
+    }
+    return false;
+}
+
 void vb_udp_mail_flush(struct udp *u)
 {
     struct udp_mail *m = &u->mail;
@@ -92,8 +127,7 @@ void vb_udp_mail_flush(struct udp *u)
     if (vb_registry_inbox(r, m->out_slot, m->out_unit, path)) {
         memcpy(to.sun_path, path, strlen(path) + 1);
         // A full inbox loses frames, as a full socket does; one that nobody has is a death's.
-        if (sendto(m->fd, m->out, m->out_used, MSG_DONTWAIT, (const struct sockaddr *)&to,
-                   sizeof to) >= 0)
+        if (send_out(m, &to))
             atomic_fetch_add(&r->file->slot[m->out_slot].mail[m->out_unit], 1);
         else if (errno == ECONNREFUSED || errno == ENOENT)
             atomic_store(&u->share->doubted, true);
@@ -102,7 +136,8 @@ void vb_udp_mail_flush(struct udp *u)
     vb_cancel_allow(before);
 }
 
-static void enclose(struct udp *u, uint32_t slot, uint32_t unit, const struct vb_rx_frame *frame)
+void vb_udp_mail_enclose(struct udp *u, uint32_t slot, uint32_t unit,
+                         const struct vb_rx_frame *frame)
 {
     struct udp_mail *m = &u->mail;
     uint32_t bytes = (uint32_t)sizeof(struct record) + padded(frame->len);
@@ -119,43 +154,18 @@ static void enclose(struct udp *u, uint32_t slot, uint32_t unit, const struct vb
     m->out_frames++;
 }
 
-// The management queue pair is one for all: each NIC that has it gets a copy.
-static bool share_out(struct udp *u, const struct vb_rx_frame *frame)
-{
-    const struct udp_share *s = u->share;
-    struct registry_member m;
-    bool given = false;
-    for (uint32_t i = 0; i < REGISTRY_SLOTS; i++) {
-        if (i == s->registry.slot || !vb_registry_is_at(&s->registry, i, &s->ip, s->scope) ||
-            !vb_registry_read(&s->registry, i, &m) || !m.manages)
-            continue;
-        enclose(u, i, 0, frame);
-        given = true;
-    }
-    return given && !atomic_load(&own_slot(u)->manages);
-}
-
-void vb_udp_manage(struct vb_port *port, bool manages)
-{
-    struct udp *u = (struct udp *)port;
-    if (u->share == NULL)
-        return;
-    struct registry *r = &u->share->registry;
-    atomic_store(&r->file->slot[r->slot].manages, manages);
-}
-
 bool vb_udp_mail_divert(struct udp *u, const struct vb_rx_frame *frame, bool steered)
 {
     const struct udp_share *s = u->share;
     uint32_t qpn = vb_get_be24(frame->head + 5), slot;
     struct registry_member m;
     if (qpn <= UDP_QPN_MANAGERS)
-        return share_out(u, frame);
+        return qpn == VB_GSI_QPN && vb_udp_manage_divert(u, frame);
     if (!vb_registry_find(&s->registry, qpn, &slot) || slot == s->registry.slot ||
         !vb_registry_is_at(&s->registry, slot, &s->ip, s->scope) ||
         !vb_registry_read(&s->registry, slot, &m))
         return false;
-    enclose(u, slot, qpn & (m.units - 1), frame);
+    vb_udp_mail_enclose(u, slot, qpn & (m.units - 1), frame);
     u->port.stats.rx_forwarded++;
     if (steered)
         atomic_store_explicit(&u->share->doubted, true, memory_order_relaxed);

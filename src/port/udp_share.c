@@ -151,11 +151,9 @@ static uint32_t choose_rest(struct udp_share *s, uint64_t now_ns)
     return own;
 }
 
-static int attach(struct udp_share *s, uint64_t now_ns)
+static int attach_code(struct udp_share *s, uint32_t len)
 {
     struct udp_order *o = s->order;
-    uint32_t rest = choose_rest(s, now_ns);
-    uint32_t len = vb_udp_steer_build(o->code, o->member, o->live, rest);
     struct sock_fprog program = {(unsigned short)len, o->code};
     if (len == 0)
         return -ENOSPC;
@@ -163,6 +161,19 @@ static int attach(struct udp_share *s, uint64_t now_ns)
                       sizeof program) < 0
                ? -errno
                : 0;
+}
+
+// With as much as the system has room for: what is not steered is sent on.
+static int attach(struct udp_share *s, uint64_t now_ns)
+{
+    struct udp_order *o = s->order;
+    struct udp_steer_service service[UDP_STEER_SERVICES];
+    uint32_t rest = choose_rest(s, now_ns);
+    uint32_t services = vb_udp_manage_services(s, o->member, o->live, service);
+    uint32_t len = vb_udp_steer_build_managed(o->code, o->member, o->live, rest, service, services);
+    if (attach_code(s, len) == 0)
+        return 0;
+    return attach_code(s, vb_udp_steer_build(o->code, o->member, o->live, rest));
 }
 
 // Asks every socket for its place, by a datagram that the system gives to the one there.
@@ -192,6 +203,39 @@ static void mend(struct udp_share *s, uint64_t now_ns)
     probe_all(s, count_sockets(s->order->member, s->order->live), now_ns);
     vb_registry_unlock(&s->registry);
     s->mended_ns = now_ns;
+}
+
+void vb_udp_share_renew(struct udp_share *s)
+{
+    uint64_t now_ns = vb_clock_ns();
+    pthread_mutex_lock(&s->lock);
+    list_members(s);
+    bool steered = !s->left && (s->units > 1 || s->order->count > 1);
+    bool locked = steered && vb_registry_lock(&s->registry, now_ns);
+    if (locked) {
+        list_members(s);
+        (void)attach(s, now_ns);
+        vb_registry_unlock(&s->registry);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (steered && !locked)
+        atomic_store(&s->doubted, true); // whoever runs the port next does it
+}
+
+// The same for changes elsewhere, by one of us.
+static void keep_up(struct udp_share *s, uint64_t now_ns)
+{
+    const struct udp_order *o = s->order;
+    uint32_t changes = atomic_load(&s->registry.file->changes);
+    bool ours = false;
+    for (uint32_t i = 0; i < o->count; i++)
+        ours |= o->member[i].slot == s->registry.slot && o->member[i].takes_rest;
+    if (changes == s->changes || !ours || (s->units == 1 && o->count == 1) ||
+        !vb_registry_lock(&s->registry, now_ns))
+        return;
+    s->changes = changes;
+    (void)attach(s, now_ns);
+    vb_registry_unlock(&s->registry);
 }
 
 // ---- looking after each other
@@ -240,6 +284,8 @@ void vb_udp_share_tend(struct udp_share *s, uint64_t now_ns)
         atomic_store(&s->doubted, false);
         mend(s, now_ns);
     }
+    if (due && !doubt)
+        keep_up(s, now_ns);
     if (due || doubt)
         note_company(s, s->order->count > 1, now_ns);
     pthread_mutex_unlock(&s->lock);

@@ -29,6 +29,7 @@ struct udp_share {
     atomic_bool doubted;      // a frame came that the system should have given to another
     pthread_mutex_t lock;     // of what follows
     uint64_t mended_ns;
+    uint32_t changes;        // of managers that the program knows of
     struct udp_order *order; // room to think
 };
 
@@ -47,6 +48,8 @@ void vb_udp_share_abandon(struct udp_share *share, struct udp *u); // in a forke
 
 // From time to time, and when a frame came astray: looks after the others.
 void vb_udp_share_tend(struct udp_share *share, uint64_t now_ns);
+// Managers or their ports have changed: tells the system.
+void vb_udp_share_renew(struct udp_share *share);
 // A probe tells a socket its place.
 void vb_udp_share_probe(struct udp *u, const uint8_t *frame, uint32_t len);
 

@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+struct udp_steer_service;
+
 enum {
     UDP_TX_MESSAGES = 16,  // datagrams (or segmented runs) handed over by one system call
     UDP_RUN_FRAMES = 64,   // segments the kernel accepts in one send
@@ -100,6 +102,7 @@ struct udp_room {
 // ours.
 struct udp_mail {
     int fd;             // the inbox
+    int out_fd;         // what is sent leaves through; -1: the inbox
     uint32_t taken;     // datagrams seen, as the registry counts them
     bool watched, look; // it is in `epoll`; and may hold something that was not counted
     uint32_t out_slot, out_unit, out_used, out_frames;
@@ -150,7 +153,20 @@ bool vb_udp_mail_divert(struct udp *u, const struct vb_rx_frame *frame, bool ste
 void vb_udp_mail_flush(struct udp *u);
 uint32_t vb_udp_mail_receive(struct udp *u, struct vb_rx_frame *frames, uint32_t room);
 bool vb_udp_mail_waits(const struct udp *u);
+void vb_udp_mail_enclose(struct udp *u, uint32_t slot, uint32_t unit,
+                         const struct vb_rx_frame *frame);
+
+// Queue pair 1 (udp_manage.c): says whether it is here, and takes ports of rdma_cm or gives them
+// back.
 void vb_udp_manage(struct vb_port *port, bool manages);
+int vb_udp_serve(struct vb_port *port, uint32_t space, uint16_t number, bool serves);
+// Services of the members given, each with the socket for its requests: UDP_STEER_SERVICES of them
+// at most. Returns how many.
+uint32_t vb_udp_manage_services(const struct udp_share *share,
+                                const struct registry_member *members, uint32_t count,
+                                struct udp_steer_service *services);
+// Passes a frame on to the manager that it is for. False: that is us, or nobody.
+bool vb_udp_manage_divert(struct udp *u, const struct vb_rx_frame *frame);
 
 // Adds a descriptor to those that wake a sleeper. 0 or a negative errno.
 int vb_udp_watch(struct udp *u, int fd);

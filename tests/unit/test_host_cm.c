@@ -183,6 +183,116 @@ static void test_connects(void **state)
     close_ends(&s);
 }
 
+// The passive side, with a queue pair that cannot send before it hears.
+static uint32_t answer_in_rtr(struct ends *s, struct vb_qp *qp)
+{
+    const struct vb_cm_answer yes = {
+        .qpn = vb_qp_num(qp), .psn = 77, .responder_resources = 4, .rnr_retries = 7};
+    struct vb_cm_event e = wait_for(s->cm[1], VB_CM_EVENT_REQUEST);
+    struct vb_qp_change change = {.to = VB_QP_INIT};
+    uint64_t now_ns;
+
+    assert_int_equal(vb_qp_change(qp, &change), 0);
+    duo_post_recv(&s->d.end[1], qp, 1, 0, BYTES);
+    change = (struct vb_qp_change){.to = VB_QP_RTR,
+                                   .qpn = e.message.req.qpn,
+                                   .psn = yes.psn,
+                                   .mtu = 128u << e.message.req.mtu,
+                                   .rnr_timer = 12};
+    memcpy(change.gid, e.message.req.primary.local_gid, 16);
+    assert_int_equal(vb_qp_change(qp, &change), 0);
+    struct vb_cm *cm = vb_host_cm_enter(s->cm[1], &now_ns);
+    int err = vb_cm_accept(cm, now_ns, e.id, &yes);
+    vb_host_cm_leave(s->cm[1]);
+    assert_int_equal(err, 0);
+    return e.id;
+}
+
+// The RTU never comes; but the first packet does.
+static void test_a_packet_for_the_rtu(void **state)
+{
+    struct ends s = {0};
+    struct vb_cm_request request;
+    struct vb_qp_peer peer;
+    struct vb_qp *qp[2];
+
+    open_ends(&s, *state);
+    listen_at(s.cm[1]);
+    for (int i = 0; i < 2; i++)
+        qp[i] = duo_make_qp(&s.d.end[i], (struct vb_qp_opts){.service = VB_SERVICE_RC});
+    ask(&s, &request, qp[0]);
+    uint32_t id = answer_in_rtr(&s, qp[1]);
+    struct vb_cm_event e = wait_for(s.cm[0], VB_CM_EVENT_REPLY);
+    vb_host_cm_active_peer(&request, &e.message, &peer);
+    assert_int_equal(vb_qp_connect(qp[0], &peer), 0);
+    assert_false(duo_is_readable(vb_host_cm_event_fd(s.cm[1]), 30)); // nothing was heard yet
+    duo_post(&s.d, qp[0], duo_wr(&s.d, VB_WR_SEND, 2), 0, BYTES);
+    e = wait_for(s.cm[1], VB_CM_EVENT_ESTABLISHED);
+    assert_int_equal(e.id, id);
+    assert_int_equal(e.private_len, 0); // no RTU, no words
+    duo_expect(s.d.end[1].cq, 1, VB_WC_OK);
+    vb_qp_destroy(qp[0]);
+    vb_qp_destroy(qp[1]);
+    close_ends(&s);
+}
+
+// ---- ports
+
+static void test_ports(void **state)
+{
+    struct ends s = {0};
+    uint16_t port = 4420, other = 4420, any[2] = {0};
+
+    open_ends(&s, *state);
+    bool one_nic = s.cm[0] == s.cm[1];
+    assert_int_equal(vb_host_cm_bind(s.cm[0], (enum vb_cma_space)7, &port), -EINVAL);
+    assert_int_equal(vb_host_cm_bind(s.cm[0], VB_CMA_TCP, &port), 0);
+    assert_int_equal(vb_host_cm_bind(s.cm[0], VB_CMA_TCP, &port), 0); // for another address
+    bool shared = strcmp(((struct duo_state *)*state)->way, "shm") != 0;
+    int taken = shared && !one_nic ? -EADDRINUSE : 0;
+    assert_int_equal(vb_host_cm_bind(s.cm[1], VB_CMA_TCP, &other), taken);
+    assert_int_equal(other, 4420);
+    assert_int_equal(vb_host_cm_bind(s.cm[1], VB_CMA_UDP, &other), 0);
+    vb_host_cm_unbind(s.cm[0], VB_CMA_TCP, port);
+    if (taken)
+        assert_int_equal(vb_host_cm_bind(s.cm[1], VB_CMA_TCP, &other), taken);
+    vb_host_cm_unbind(s.cm[0], VB_CMA_TCP, port);
+    vb_host_cm_unbind(s.cm[0], VB_CMA_TCP, port); // once too often
+    if (taken)
+        assert_int_equal(vb_host_cm_bind(s.cm[1], VB_CMA_TCP, &other), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(vb_host_cm_bind(s.cm[i], VB_CMA_IB, &any[i]), 0);
+        assert_in_range(any[i], 32768, 60999);
+    }
+    assert_int_not_equal(any[0], any[1]);
+    close_ends(&s);
+}
+
+// All that there are, each once, and then none.
+static void test_no_port_is_left(void **state)
+{
+    struct ends s = {0};
+    static bool seen[1 << 16];
+    uint16_t port = 0;
+
+    open_ends(&s, *state);
+    memset(seen, 0, sizeof seen);
+    for (uint32_t i = 32768; i <= 60999; i++) {
+        port = 0;
+        assert_int_equal(vb_host_cm_bind(s.cm[0], VB_CMA_TCP, &port), 0);
+        assert_in_range(port, 32768, 60999);
+        assert_false(seen[port]);
+        seen[port] = true;
+    }
+    port = 0;
+    assert_int_equal(vb_host_cm_bind(s.cm[0], VB_CMA_TCP, &port), -EADDRINUSE);
+    assert_int_equal(port, 0);
+    vb_host_cm_unbind(s.cm[0], VB_CMA_TCP, 40001);
+    assert_int_equal(vb_host_cm_bind(s.cm[0], VB_CMA_TCP, &port), 0);
+    assert_int_equal(port, 40001);
+    close_ends(&s);
+}
+
 // A program that disconnects and goes at once has said so.
 static void test_last_words(void **state)
 {
@@ -312,9 +422,16 @@ static void test_strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DUO_WAYS(test_connects),      DUO_PORTS(test_last_words),
-        DUO_WAYS(test_is_refused),    DUO_TEST(test_only_one, "udp"),
-        DUO_TEST(test_number, "udp"), DUO_TEST(test_strangers, "udp"),
+        DUO_WAYS(test_connects),
+        DUO_PORTS(test_last_words),
+        DUO_WAYS(test_ports),
+        DUO_TEST(test_no_port_is_left, "udp"),
+        DUO_TEST(test_no_port_is_left, "shm"),
+        DUO_PORTS(test_a_packet_for_the_rtu),
+        DUO_WAYS(test_is_refused),
+        DUO_TEST(test_only_one, "udp"),
+        DUO_TEST(test_number, "udp"),
+        DUO_TEST(test_strangers, "udp"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several udp ports on one address: each gets the frames of its own numbers, strays are sent on,
-// the management queue pair is everybody's, and bad mail and false probes change nothing.
+// and bad mail and false probes change nothing.
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "port/clock.h"
@@ -203,65 +203,6 @@ static void test_numbers_of_nobody(void **state)
     close_place(&p);
 }
 
-static void test_the_management_queue_pair(void **state)
-{
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 0);
-    send_frame(&p, 1);
-    expect(&p, 0, 0, 1); // nobody manages: the newest keeps it
-    p.port[0]->ops->manage(p.port[0], true);
-    send_frame(&p, 1);
-    expect(&p, 1, 0, 0);
-    p.port[1]->ops->manage(p.port[1], true);
-    p.port[2]->ops->manage(p.port[2], true);
-    send_frame(&p, 1);
-    expect(&p, 1, 1, 1);
-    p.port[2]->ops->manage(p.port[2], false);
-    p.port[0]->ops->manage(p.port[0], false);
-    send_frame(&p, 1);
-    expect(&p, 0, 1, 0);
-    close_place(&p);
-}
-
-// Its number lies in the first slot's range, whose holder has it no more than others do. Runs
-// first: slots are given in turn.
-static void test_management_at_the_first_slot(void **state)
-{
-    struct place p = {0};
-    unsigned first = 0;
-    open_place(&p, udp_kit_family(state), 0);
-    for (unsigned i = 0; i < PORTS; i++)
-        if (p.port[i]->qpn_base == 0)
-            first = i;
-    assert_int_equal(p.port[first]->qpn_base, 0);
-    for (unsigned i = 0; i < PORTS; i++)
-        if (i != first && i != (first + 1) % PORTS) {
-            p.port[i]->ops->close(p.port[i]);
-            p.port[i] = NULL;
-        }
-    struct udp_share *s = ((struct udp *)p.port[first])->share;
-    struct registry_slot *slot = s->registry.file->slot;
-    for (unsigned i = 0; i < PORTS; i++)
-        if (p.port[i] != NULL)
-            atomic_store(&slot[p.port[i]->qpn_base >> REGISTRY_RANGE_BITS].takes_rest, i == first);
-    // Anew, with what is nobody's for the first slot.
-    atomic_store(&s->doubted, true);
-    s->mended_ns = 0;
-    uint32_t got[PORTS];
-    receive_all(&p, got);
-    p.port[(first + 1) % PORTS]->ops->manage(p.port[(first + 1) % PORTS], true);
-    send_frame(&p, 1);
-    receive_all(&p, got);
-    assert_int_equal(got[first], 0);
-    assert_int_equal(got[(first + 1) % PORTS], 1);
-    p.port[first]->ops->manage(p.port[first], true);
-    send_frame(&p, 1);
-    receive_all(&p, got);
-    assert_int_equal(got[first], 1);
-    assert_int_equal(got[(first + 1) % PORTS], 1);
-    close_place(&p);
-}
-
 // A sign of life that is younger than our look at the clock is one, and not very old.
 static void test_a_sign_of_life_from_just_now(void **state)
 {
@@ -430,11 +371,8 @@ static int remove_dir(void **state)
 
 #define ALL_TESTS(family)                                                                        \
     {                                                                                            \
-        UDP_KIT_TEST(test_management_at_the_first_slot, family),                                 \
-            UDP_KIT_TEST(test_more_numbers, family),                                             \
-            UDP_KIT_TEST(test_strays_are_sent_on, family),                                       \
+        UDP_KIT_TEST(test_more_numbers, family), UDP_KIT_TEST(test_strays_are_sent_on, family),  \
             UDP_KIT_TEST(test_numbers_of_nobody, family),                                        \
-            UDP_KIT_TEST(test_the_management_queue_pair, family),                                \
             UDP_KIT_TEST(test_frames_find_their_port, family),                                   \
             UDP_KIT_TEST(test_a_sign_of_life_from_just_now, family),                             \
             UDP_KIT_TEST(test_a_probe_that_finds_the_lock_taken, family),                        \

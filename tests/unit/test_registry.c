@@ -326,6 +326,61 @@ static void test_bad_slots(void **state)
     }
 }
 
+// ---- ports of rdma_cm
+
+static void test_a_port_is_one_holders(void **state)
+{
+    struct registry a = claim(state, 1), b = claim(state, 2);
+    uint32_t slot = 0;
+    assert_false(vb_registry_port_owner(&a, 0, 80, &slot));
+    assert_int_equal(vb_registry_port_take(&a, 0, 80), 0);
+    assert_int_equal(vb_registry_port_take(&a, 0, 80), 0);
+    assert_int_equal(vb_registry_port_take(&b, 0, 80), -EADDRINUSE);
+    assert_int_equal(vb_registry_port_take(&b, 1, 80), 0);
+    assert_int_equal(vb_registry_port_take(&b, 0, 65535), 0);
+    assert_true(vb_registry_port_owner(&b, 0, 80, &slot));
+    assert_int_equal(slot, a.slot);
+    assert_true(vb_registry_port_owner(&a, 1, 80, &slot));
+    assert_int_equal(slot, b.slot);
+    assert_false(vb_registry_port_owner(&a, REGISTRY_SPACES, 80, &slot));
+    vb_registry_port_give(&a, 0, 80);
+    assert_false(vb_registry_port_owner(&b, 0, 80, &slot));
+    assert_int_equal(vb_registry_port_take(&b, 0, 80), 0);
+    // Slots and ports are locked apart.
+    assert_true(vb_registry_is_alive(&b, a.slot));
+    vb_registry_close(&a);
+    vb_registry_close(&b);
+}
+
+// Killed: the port is free at once, whatever the table says.
+static void test_a_port_outlives_nobody(void **state)
+{
+    struct registry r = claim(state, 1);
+    int ready[2], status;
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct registry own = claim(state, 1);
+        if (vb_registry_port_take(&own, 2, 4420) != 0 || write(ready[1], "", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(vb_registry_port_take(&r, 2, 4420), -EADDRINUSE);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    uint32_t slot;
+    assert_true(vb_registry_port_owner(&r, 2, 4420, &slot));
+    assert_false(vb_registry_is_alive(&r, slot)); // who looks finds out
+    assert_int_equal(vb_registry_port_take(&r, 2, 4420), 0);
+    close(ready[0]);
+    close(ready[1]);
+    vb_registry_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +395,8 @@ int main(void)
                                         remove_dir),
         cmocka_unit_test_setup_teardown(test_bad_headers, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_bad_slots, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_a_port_is_one_holders, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_a_port_outlives_nobody, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

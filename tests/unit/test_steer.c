@@ -3,6 +3,7 @@
 // compared with what the system does.
 #include "base/bytes.h"
 #include "base/prng.h"
+#include "cm/route.h"
 #include "port/udp_steer.h"
 
 #include <setjmp.h>
@@ -26,6 +27,7 @@ static uint32_t run(const struct sock_filter *code, uint32_t len, const uint8_t 
         const struct sock_filter *i = &code[pc];
         switch (i->code) {
         case BPF_LD | BPF_B | BPF_ABS: a = frame[i->k]; break;
+        case BPF_LD | BPF_H | BPF_ABS: a = vb_get_be16(frame + i->k); break;
         case BPF_LD | BPF_W | BPF_ABS: a = vb_get_be32(frame + i->k); break;
         case BPF_LD | BPF_MEM: a = scratch; break;
         case BPF_ST: scratch = a; break;
@@ -111,6 +113,82 @@ static void test_unknown_places_and_probes(void **state)
     assert_int_equal(steer(code, len, 99), REST);
 }
 
+// ---- queue pair 1
+
+static uint32_t steer_message(const struct sock_filter *code, uint32_t len,
+                              const struct vb_cm_message *m)
+{
+    uint8_t frame[20 + VB_MAD_BYTES] = {0x64};
+    vb_put_be24(frame + 5, VB_GSI_QPN);
+    vb_cm_encode(m, frame + 20);
+    return run(code, len, frame);
+}
+
+static uint32_t manager_socket(const struct registry_member *m)
+{
+    return m->manages ? m->index[1 & (m->units - 1)] : REST;
+}
+
+static void check_ids(const struct sock_filter *code, uint32_t len, const struct registry_member *m,
+                      uint32_t count)
+{
+    for (uint32_t slot = 0, i = 0; slot < 512; slot++) {
+        struct vb_cm_message by_id = {
+            .kind = VB_CM_DREQ, .local_id = 7, .remote_id = slot << 23 | 9};
+        struct vb_cm_message found = {.kind = VB_CM_SIDR_REP, .local_id = slot << 23 | 9};
+        while (i < count && m[i].slot < slot)
+            i++;
+        uint32_t want = i < count && m[i].slot == slot ? manager_socket(&m[i]) : REST;
+        assert_int_equal(steer_message(code, len, &by_id), want);
+        assert_int_equal(steer_message(code, len, &found), want);
+    }
+}
+
+static void check_services(const struct sock_filter *code, uint32_t len,
+                           const struct udp_steer_service *service, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct vb_cm_message req = {.kind = VB_CM_REQ, .req.service_id = service[i].id};
+        struct vb_cm_message look = {.kind = VB_CM_SIDR_REQ, .sidr_req.service_id = service[i].id};
+        uint32_t index = service[i].index == REGISTRY_INDEX_NONE ? REST : service[i].index;
+        assert_int_equal(steer_message(code, len, &req), index);
+        assert_int_equal(steer_message(code, len, &look), index);
+        req.req.service_id += UINT64_C(1) << 32; // another service
+        assert_int_equal(steer_message(code, len, &req), REST);
+    }
+    const struct vb_cm_message nobodys = {.kind = VB_CM_REQ, .req.service_id = 0x01060001};
+    assert_int_equal(steer_message(code, len, &nobodys), REST);
+}
+
+static void test_messages_find_their_manager(void **state)
+{
+    (void)state;
+    static struct registry_member m[REGISTRY_SLOTS];
+    static struct sock_filter code[UDP_STEER_CODE];
+    struct udp_steer_service service[UDP_STEER_SERVICES];
+    struct vb_prng prng = {.state = 11};
+    for (uint32_t round = 0; round < 60; round++) {
+        uint32_t count = draw_members(&prng, m, round < 5 ? 1 + round : round % 2 ? 40 : 250);
+        uint32_t services = (uint32_t)vb_prng_below(&prng, UDP_STEER_SERVICES + 1);
+        for (uint32_t i = 0; i < count; i++)
+            m[i].manages = vb_prng_below(&prng, 3) > 0;
+        for (uint32_t i = 0; i < services; i++)
+            service[i] = (struct udp_steer_service){0x01060100 + i * 7,
+                                                    i % 9 ? 100 + i : REGISTRY_INDEX_NONE};
+        uint32_t len = vb_udp_steer_build_managed(code, m, count, REST, service, services);
+        assert_true(len > 0 && len < UDP_STEER_CODE);
+        check_ids(code, len, m, count);
+        check_services(code, len, service, services);
+        assert_int_equal(steer(code, len, 0), REST);
+        for (uint32_t i = 0; i < count; i++) { // and numbers go where they went
+            uint32_t qpn = m[i].slot << REGISTRY_RANGE_BITS | 0x1234;
+            assert_int_equal(steer(code, len, qpn), m[i].index[qpn & (m[i].units - 1)]);
+        }
+    }
+    uint32_t len = vb_udp_steer_build_managed(code, m, 0, REST, service, 0);
+    assert_int_equal(steer_message(code, len, &(struct vb_cm_message){.kind = VB_CM_REQ}), REST);
+}
+
 static void test_more_than_a_program_holds(void **state)
 {
     (void)state;
@@ -170,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_number_finds_its_socket),
         cmocka_unit_test(test_unknown_places_and_probes),
+        cmocka_unit_test(test_messages_find_their_manager),
         cmocka_unit_test(test_more_than_a_program_holds),
         cmocka_unit_test(test_closing_in_order),
     };

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight servers and sixteen clients on one address, each with a manager of its own: whoever is
+// killed or stopped, the others connect within a second, and always to the one they asked for.
+#include "pair.h"
+#include "town.h"
+#include "udp_kit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    KILLED = 3,
+    STOPPED = 6,
+    LAST = TOWN_CLIENTS - 1, // the newest: what is nobody's comes to it
+};
+
+static const char *here; // the address
+
+static unsigned refusals(const struct town *t)
+{
+    unsigned sum = 0;
+    for (unsigned i = 0; i < TOWN_CLIENTS; i++)
+        sum += atomic_load(&t->client[i].refused);
+    return sum;
+}
+
+static unsigned connections(const struct town *t)
+{
+    unsigned sum = 0;
+    for (unsigned i = 0; i < TOWN_CLIENTS; i++)
+        sum += atomic_load(&t->client[i].made);
+    return sum;
+}
+
+static void print(const struct town *t, const char *what)
+{
+    uint64_t longest_ns = 0;
+    for (unsigned i = 0; i < TOWN_CLIENTS; i++)
+        if (atomic_load(&t->client[i].longest_ns) > longest_ns)
+            longest_ns = atomic_load(&t->client[i].longest_ns);
+    printf("%s: %u connections, %u refused, the slowest took %lu ms\n", what, connections(t),
+           refusals(t), (unsigned long)(longest_ns / 1000000));
+}
+
+static void test_a_town(void **state)
+{
+    (void)state;
+    struct town *t = town_start(here);
+    town_expect_well(t, 1000, 0);
+    print(t, "quiet");
+    assert_int_equal(refusals(t), 0);
+
+    town_kill_server(t, KILLED);
+    town_expect_well(t, 1000, 0);
+    print(t, "one killed");
+    assert_true(refusals(t) > 0); // nobody has its port
+    unsigned before = atomic_load(&t->server[KILLED].served);
+    town_start_server(t, KILLED);
+    town_expect_well(t, 1000, 0);
+    assert_true(atomic_load(&t->server[KILLED].served) > before);
+
+    town_stop_server(t, STOPPED);
+    assert_int_equal(kill(t->client[LAST].pid, SIGSTOP), 0);
+    town_expect_well(t, 1500, 1u << LAST);
+    print(t, "two stopped");
+    town_kill_server(t, KILLED);
+    town_expect_well(t, 1000, 1u << LAST);
+    print(t, "and one killed");
+    assert_int_equal(kill(t->client[LAST].pid, SIGCONT), 0);
+    town_start_server(t, KILLED);
+    town_continue_server(t, STOPPED);
+    town_expect_well(t, 100, 1u << LAST); // which has waited long for some answer
+    before = atomic_load(&t->server[STOPPED].served);
+    town_expect_well(t, 1000, 0);
+    assert_true(atomic_load(&t->server[STOPPED].served) > before);
+    print(t, "all again");
+    town_end(t);
+}
+
+static int make_dir(void **state)
+{
+    static char dir[32];
+    snprintf(dir, sizeof dir, "/tmp/verbena-town-XXXXXX");
+    *state = dir;
+    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
+}
+
+static int remove_dir(void **state)
+{
+    char path[300];
+    DIR *d = opendir(*state);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
+        (void)unlink(path);
+    }
+    closedir(d);
+    return rmdir(*state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_town)};
+    const char *why = udp_kit_enter_net();
+    static char text[16];
+
+    pair_address(0, text);
+    here = why ? text : "127.0.0.1";
+    int failed = cmocka_run_group_tests(tests, make_dir, remove_dir);
+    here = "::1";
+    if (why != NULL)
+        printf("Skipped the rest: %s.\n", why);
+    else
+        failed += cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return failed;
+}
