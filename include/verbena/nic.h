@@ -85,6 +85,16 @@ void vb_nic_close(struct vb_nic *nic);
 uint32_t vb_nic_progress(struct vb_nic *nic);
 // The NIC's address as peers name it: the 16 bytes of its GID (IPv4 as ::ffff:a.b.c.d).
 void vb_nic_gid(const struct vb_nic *nic, uint8_t gid[16]);
+// Puts the NIC on another address of this machine, too, with the same queue pair numbers, until it
+// closes: up to four in all. Who sends without saying from which does so from the one that is of
+// the peer's kind: IPv4, IPv6, 127.0.0.0/8 or ::1. 0: it is there, now or already; -EADDRNOTAVAIL:
+// not an address of this machine (or a link-local one); -EADDRINUSE: somebody else has the port
+// there; -ENOSPC: it is on four; -EOPNOTSUPP: on the port shm there is one. error_text
+// (VB_ERROR_TEXT bytes, or NULL) says it in words.
+int vb_nic_take_address(struct vb_nic *nic, const uint8_t gid[16]);
+int vb_nic_take_address_or_say(struct vb_nic *nic, const uint8_t gid[16], char *error_text);
+// The n-th address that it is on, from 0 on; the first is that of vb_nic_gid(). -ENOENT: no more.
+int vb_nic_address(const struct vb_nic *nic, uint32_t n, uint8_t gid[16]);
 // Reads a counter by name (for example "sent_pkts"). -ENOENT: no such counter.
 int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value);
 // The name of the i-th counter, NULL past the last.
@@ -299,6 +309,7 @@ struct vb_qp_peer {
     uint8_t rnr_timer;   // code our receiver-not-ready answers carry; 0: the default, 12
     uint8_t reads;       // READs in flight, each direction, 1 to 16; 0: the default, 16
     uint32_t qkey;       // of datagrams: ours, which others must know
+    uint8_t local[16];   // which of our addresses; zero: the one that suits the peer's
 };
 
 // RESET or ERR to RTS. Of datagrams only our_psn, mtu and qkey matter.
@@ -343,6 +354,7 @@ struct vb_qp_change {
     uint32_t our_psn;                      // RTS
     uint8_t timeout, retries, rnr_retries; // RTS; a timeout of 0: never
     uint8_t reads;                         // RTS: our READs in flight, up to 16
+    uint8_t local[16];                     // RTR: as of vb_qp_peer
 };
 
 // RESET to INIT to RTR to RTS to SQD and back, SQE to RTS, any to ERR and to RESET, which forgets
@@ -543,7 +555,9 @@ struct vb_send_wr {
             uint8_t gid[16];
             uint32_t qpn;
             uint32_t qkey;
-        } to; // datagrams
+            uint32_t source; // 1: from the NIC's first address (vb_nic_address()), 2: from its
+                             // second, …; 0: from the one that suits the peer's
+        } to;                // datagrams
         struct {
             uint32_t window; // its new key: the old one with another lowest byte
             uint32_t region;

@@ -62,6 +62,11 @@ struct vb_wqe_masked_fa8 {
     uint64_t add, boundary;
 };
 
+enum {
+    VB_WQE_GRH = 1 << 30, // of grh_gid_fl: the number of our GID counts
+    VB_WQE_SGID_SHIFT = 20,
+};
+
 // Where a datagram goes.
 struct vb_wqe_datagram {
     uint32_t qkey;

@@ -38,7 +38,7 @@ static const struct vb_option options[] = {
     {"pus", NULL, VB_OPTION_NUMBER, "1", "N", "processing units: 1, 2, 4, 8 or 16", FIELD(pus), 1,
      PUS_MAX},
     {"address", NULL, VB_OPTION_TEXT, NULL, "LIST",
-     "addresses of this machine, the first that can be had", FIELD(address), 0, 0},
+     "addresses of this machine: GID 0 is the first that can be had", FIELD(address), 0, 0},
     {"log", NULL, VB_OPTION_TEXT, NULL, "LEVEL", "off, error, info or debug: why verbs failed",
      FIELD(log), 0, 0},
     {"sysfs", NULL, VB_OPTION_FLAG, NULL, NULL,

@@ -134,11 +134,25 @@ static void put_rate(struct tree *t, const char *path, const struct ibv_port_att
         put(t, path, __VA_ARGS__);                                              \
     } while (0)
 
+static void put_gids(struct tree *t, const struct vb_sysfs_device *device)
+{
+    char path[PATH_BYTES / 2], text[64], rest[48];
+
+    for (unsigned i = 0; i < device->gids; i++) {
+        snprintf(rest, sizeof rest, "ports/1/gids/%u", i);
+        PUT(rest, "%s\n", grouped(device->gid[i].gid.raw, 16, text));
+        snprintf(rest, sizeof rest, "ports/1/gid_attrs/types/%u", i);
+        PUT(rest, "RoCE v2\n");
+        snprintf(rest, sizeof rest, "ports/1/gid_attrs/ndevs/%u", i);
+        PUT(rest, "%s\n", device->gid[i].interface);
+    }
+}
+
 static void put_port(struct tree *t, const struct vb_sysfs_device *device)
 {
     static const char *const states[] = {"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
     const struct ibv_port_attr *p = &device->port;
-    char path[PATH_BYTES / 2], text[64];
+    char path[PATH_BYTES / 2];
 
     PUT("ports/1/state", "%d: %s\n", (int)p->state, states[p->state <= 5 ? p->state : 0]);
     PUT("ports/1/phys_state", "%u: %s\n", p->phys_state,
@@ -150,9 +164,7 @@ static void put_port(struct tree *t, const struct vb_sysfs_device *device)
     PUT("ports/1/cap_mask", "0x%08x\n", p->port_cap_flags);
     PUT("ports/1/link_layer", "%s\n",
         p->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand");
-    PUT("ports/1/gids/0", "%s\n", grouped(device->gid.raw, 16, text));
-    PUT("ports/1/gid_attrs/types/0", "RoCE v2\n");
-    PUT("ports/1/gid_attrs/ndevs/0", "%s\n", device->interface);
+    put_gids(t, device);
     PUT("ports/1/pkeys/0", "0xffff\n");
     snprintf(path, sizeof path, "infiniband/%.64s/ports/1/rate", device->name);
     put_rate(t, path, p);

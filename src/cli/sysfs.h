@@ -8,7 +8,13 @@
 #include <stdbool.h>
 
 enum {
-    VB_SYSFS_ERROR_BYTES = 160
+    VB_SYSFS_ERROR_BYTES = 160,
+    VB_SYSFS_GIDS = 8,
+};
+
+struct vb_sysfs_gid {
+    union ibv_gid gid;
+    char interface[IF_NAMESIZE];
 };
 
 // What the device says of itself when it is opened.
@@ -16,8 +22,8 @@ struct vb_sysfs_device {
     char name[IBV_SYSFS_NAME_MAX];
     struct ibv_device_attr attr;
     struct ibv_port_attr port;
-    union ibv_gid gid;
-    char interface[IF_NAMESIZE];
+    struct vb_sysfs_gid gid[VB_SYSFS_GIDS];
+    unsigned gids;
 };
 
 // Opens the device of the library in a child of its own, and asks it. False: there is none, and the

@@ -23,14 +23,18 @@ static bool describe(struct ibv_context *context, query_gid *query_gid_ex,
     struct ibv_gid_entry gid;
 
     if (ops->query_device_ex(context, NULL, &attr, sizeof attr) != 0 ||
-        ops->query_port(context, 1, &d->port, sizeof d->port) != 0 ||
-        query_gid_ex(context, 1, 0, &gid, 0, sizeof gid) != 0)
+        ops->query_port(context, 1, &d->port, sizeof d->port) != 0)
         return false;
     d->attr = attr.orig_attr;
-    d->gid = gid.gid;
-    if (!if_indextoname(gid.ndev_ifindex, d->interface))
-        d->interface[0] = '\0';
-    return true;
+    for (d->gids = 0; d->gids < VB_SYSFS_GIDS; d->gids++) {
+        struct vb_sysfs_gid *known = &d->gid[d->gids];
+        if (query_gid_ex(context, 1, d->gids, &gid, 0, sizeof gid) != 0)
+            break;
+        known->gid = gid.gid;
+        if (!if_indextoname(gid.ndev_ifindex, known->interface))
+            known->interface[0] = '\0';
+    }
+    return d->gids > 0;
 }
 
 // In the child: nothing has to be taken back.

@@ -31,6 +31,7 @@ struct vb_cm *vb_cm_create(const struct vb_cm_opts *opts)
     if (!cm)
         return NULL;
     cm->opts = *opts;
+    cm->here = opts->local;
     set_defaults(&cm->opts);
     if (cm->opts.timeout > 31 || cm->opts.retries > 15 || cm->opts.packet_life > 31 ||
         cm->opts.id_prefix_bits > 16 || cm->opts.id_prefix >> cm->opts.id_prefix_bits ||
@@ -57,6 +58,12 @@ static struct vb_cm_conn *known(const struct vb_cm *cm, uint32_t id)
 }
 
 // ---- the active side
+
+const struct vb_ip *vb_cm_local(const struct vb_cm *cm, const struct vb_ip *wanted)
+{
+    static const struct vb_ip any;
+    return vb_ip_equal(wanted, &any) ? &cm->opts.local : wanted;
+}
 
 static bool is_legal(const struct vb_cm_request *r)
 {
@@ -100,7 +107,7 @@ static void form_req(const struct vb_cm *cm, const struct vb_cm_request *r, stru
                             .subnet_local = hops <= 1,
                             .ack_timeout = r->ack_timeout}},
     };
-    memcpy(m->req.primary.local_gid, cm->opts.local.b, 16);
+    memcpy(m->req.primary.local_gid, vb_cm_local(cm, &r->local)->b, 16);
     memcpy(m->req.primary.remote_gid, r->peer.b, 16);
 }
 
@@ -117,6 +124,7 @@ int vb_cm_connect(struct vb_cm *cm, uint64_t now_ns, const struct vb_cm_request 
         return -ENOBUFS;
     c->state = VB_CM_REQ_SENT;
     c->active = true;
+    c->local = *vb_cm_local(cm, &request->local);
     c->local_qpn = request->qpn;
     c->transport = request->transport;
     vb_cm_note_service(c, request->service_id, m.private_data);
@@ -267,6 +275,12 @@ int vb_cm_disconnect(struct vb_cm *cm, uint64_t now_ns, uint32_t id,
 void vb_cm_input(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *from, const uint8_t *mad,
                  size_t len)
 {
+    vb_cm_input_at(cm, now_ns, from, &cm->opts.local, mad, len);
+}
+
+void vb_cm_input_at(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *from,
+                    const struct vb_ip *to, const uint8_t *mad, size_t len)
+{
     struct vb_cm_message m;
 
     if (vb_cm_decode(mad, len, &m) != VB_CM_DECODE_OK) {
@@ -274,7 +288,9 @@ void vb_cm_input(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *from, co
         return;
     }
     cm->stats.received[m.kind - VB_CM_KIND_FIRST]++;
+    cm->here = *to;
     vb_cm_receive(cm, now_ns, from, &m);
+    cm->here = cm->opts.local;
 }
 
 // ---- for who looks

@@ -66,6 +66,7 @@ struct vb_cm_event {
     uint32_t id;                  // the connection's, for calls
     void *listener;               // of a request: what vb_cm_listen() was told
     struct vb_ip peer;            // who speaks
+    struct vb_ip local;           // and to which of our addresses
     bool by_peer;                 // REJECTED, DISCONNECTED: it was the peer's word
     uint16_t reason;              // REJECTED
     uint32_t private_len;         // 0: the event has none
@@ -109,6 +110,7 @@ struct vb_cm_request {
     uint8_t hop_limit, traffic_class;   // 0: 64 hops
     uint32_t vendor_id, vendor_options; // of ECE
     struct vb_cm_private private_data;
+    struct vb_ip local; // which of our addresses asks; zero: the manager's
 };
 
 struct vb_cm_answer {
@@ -131,6 +133,7 @@ struct vb_cm_lookup {
     struct vb_ip peer;
     uint64_t service_id;
     struct vb_cm_private private_data;
+    struct vb_ip local; // as of a request
 };
 
 struct vb_cm_found {
@@ -169,9 +172,14 @@ int vb_cm_sidr_reply(struct vb_cm *cm, uint64_t now_ns, uint32_t id,
 // The payload of a datagram that came to queue pair 1.
 void vb_cm_input(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *from, const uint8_t *mad,
                  size_t len);
+// The same at another address than the manager's: what answers it leaves from there, too.
+void vb_cm_input_at(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *from,
+                    const struct vb_ip *to, const uint8_t *mad, size_t len);
 // Does what is due. Returns when to come again; UINT64_MAX: nothing waits for time.
 uint64_t vb_cm_poll(struct vb_cm *cm, uint64_t now_ns);
 bool vb_cm_take_message(struct vb_cm *cm, struct vb_ip *to, uint8_t mad[VB_MAD_BYTES]);
+bool vb_cm_take_message_from(struct vb_cm *cm, struct vb_ip *from, struct vb_ip *to,
+                             uint8_t mad[VB_MAD_BYTES]);
 bool vb_cm_take_event(struct vb_cm *cm, struct vb_cm_event *event);
 bool vb_cm_has_event(const struct vb_cm *cm);
 

@@ -34,7 +34,7 @@ struct vb_cm_conn {
     uint32_t local_id, remote_id, local_qpn, remote_qpn;
     uint64_t tid; // of the exchange that the peer has begun, or ours
     uint64_t peer_guid;
-    struct vb_ip peer;
+    struct vb_ip peer, local;
     uint32_t listener; // number + 1 while it counts as its backlog; 0: not
     void *listener_tag;
     uint8_t retries_left, retries;
@@ -52,13 +52,14 @@ struct vb_cm_listener {
 };
 
 struct vb_cm_out {
-    struct vb_ip to;
+    struct vb_ip from, to;
     uint8_t mad[VB_MAD_BYTES];
 };
 
 struct vb_cm {
     struct vb_cm_opts opts;
-    uint64_t drawn; // ids so far
+    struct vb_ip here; // what the message at hand came to; else the manager's address
+    uint64_t drawn;    // ids so far
     uint32_t tid_high;
     struct vb_cm_conn *conn;
     struct vb_fifo free, refusals, due;
@@ -91,8 +92,11 @@ void vb_cm_answered(struct vb_cm *cm, struct vb_cm_conn *c);
 
 // ---- send.c
 
-void vb_cm_send(struct vb_cm *cm, const struct vb_ip *to, const uint8_t mad[VB_MAD_BYTES]);
+void vb_cm_send(struct vb_cm *cm, const struct vb_ip *from, const struct vb_ip *to,
+                const uint8_t mad[VB_MAD_BYTES]);
+// In answer to the message at hand; and what a connection has to say.
 void vb_cm_send_message(struct vb_cm *cm, const struct vb_ip *to, const struct vb_cm_message *m);
+void vb_cm_send_once(struct vb_cm *cm, const struct vb_cm_conn *c, const struct vb_cm_message *m);
 // Sends, and keeps it to be repeated.
 void vb_cm_send_kept(struct vb_cm *cm, struct vb_cm_conn *c, const struct vb_cm_message *m);
 void vb_cm_send_again(struct vb_cm *cm, const struct vb_cm_conn *c);
@@ -107,6 +111,9 @@ void vb_cm_form_rej(const struct vb_cm *cm, const struct vb_cm_conn *c,
 void vb_cm_form_dreq(const struct vb_cm_conn *c, struct vb_cm_message *m);
 void vb_cm_form_ids(const struct vb_cm_conn *c, enum vb_cm_kind kind, struct vb_cm_message *m);
 bool vb_cm_set_private(struct vb_cm_message *m, const struct vb_cm_private *p); // false: too long
+
+// ---- cm.c
+const struct vb_ip *vb_cm_local(const struct vb_cm *cm, const struct vb_ip *wanted);
 
 // ---- life.c: how connections move on and end
 

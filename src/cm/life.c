@@ -57,6 +57,7 @@ bool vb_cm_take_event(struct vb_cm *cm, struct vb_cm_event *event)
                                   .id = c->local_id,
                                   .listener = c->listener_tag,
                                   .peer = c->peer,
+                                  .local = c->local,
                                   .by_peer = c->by_peer,
                                   .reason = kind == VB_CM_EVENT_REJECTED ? c->reason : 0};
     if (is_about(c, kind)) {
@@ -151,7 +152,7 @@ int vb_cm_abandon(struct vb_cm *cm, uint64_t now_ns, uint32_t id)
     case VB_CM_REQ_SENT:
     case VB_CM_MRA_REQ_RCVD:
         vb_cm_form_rej(cm, c, &timeout, &m);
-        vb_cm_send_message(cm, &c->peer, &m);
+        vb_cm_send_once(cm, c, &m);
         vb_cm_conn_free(cm, c);
         break;
     case VB_CM_REQ_RCVD:
@@ -182,7 +183,7 @@ static void give_up(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns)
     cm->stats.timed_out++;
     if (c->state == VB_CM_REQ_SENT || c->state == VB_CM_REP_SENT) {
         vb_cm_form_rej(cm, c, &timeout, &m); // the peer may wait as well
-        vb_cm_send_message(cm, &c->peer, &m);
+        vb_cm_send_once(cm, c, &m);
     }
     switch (c->state) {
     case VB_CM_REP_SENT:

@@ -61,7 +61,7 @@ static uint16_t judge_req(const struct vb_cm *cm, const struct vb_cm_req *req)
         return VB_CM_INVALID_TRANSPORT;
     if (req->mtu < 1 || req->mtu > 5)
         return VB_CM_INVALID_MTU;
-    if (memcmp(req->primary.remote_gid, cm->opts.local.b, 16) != 0)
+    if (memcmp(req->primary.remote_gid, cm->here.b, 16) != 0)
         return VB_CM_INVALID_GID;
     return 0;
 }

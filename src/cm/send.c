@@ -4,7 +4,8 @@
 
 #include "base/bytes.h"
 
-void vb_cm_send(struct vb_cm *cm, const struct vb_ip *to, const uint8_t mad[VB_MAD_BYTES])
+void vb_cm_send(struct vb_cm *cm, const struct vb_ip *from, const struct vb_ip *to,
+                const uint8_t mad[VB_MAD_BYTES])
 {
     // What finds no room is as good as lost on the way, which everything here can bear.
     if (cm->out_count == cm->opts.outbox) {
@@ -12,6 +13,7 @@ void vb_cm_send(struct vb_cm *cm, const struct vb_ip *to, const uint8_t mad[VB_M
         return;
     }
     struct vb_cm_out *out = &cm->outbox[(cm->out_head + cm->out_count++) % cm->opts.outbox];
+    out->from = *from;
     out->to = *to;
     memcpy(out->mad, mad, VB_MAD_BYTES);
     cm->stats.sent[vb_get_be16(mad + 16) - VB_CM_KIND_FIRST]++;
@@ -19,9 +21,18 @@ void vb_cm_send(struct vb_cm *cm, const struct vb_ip *to, const uint8_t mad[VB_M
 
 bool vb_cm_take_message(struct vb_cm *cm, struct vb_ip *to, uint8_t mad[VB_MAD_BYTES])
 {
+    struct vb_ip from;
+
+    return vb_cm_take_message_from(cm, &from, to, mad);
+}
+
+bool vb_cm_take_message_from(struct vb_cm *cm, struct vb_ip *from, struct vb_ip *to,
+                             uint8_t mad[VB_MAD_BYTES])
+{
     if (cm->out_count == 0)
         return false;
     const struct vb_cm_out *out = &cm->outbox[cm->out_head];
+    *from = out->from;
     *to = out->to;
     memcpy(mad, out->mad, VB_MAD_BYTES);
     cm->out_head = (cm->out_head + 1) % cm->opts.outbox;
@@ -34,18 +45,26 @@ void vb_cm_send_message(struct vb_cm *cm, const struct vb_ip *to, const struct v
     uint8_t mad[VB_MAD_BYTES];
 
     vb_cm_encode(m, mad);
-    vb_cm_send(cm, to, mad);
+    vb_cm_send(cm, &cm->here, to, mad);
+}
+
+void vb_cm_send_once(struct vb_cm *cm, const struct vb_cm_conn *c, const struct vb_cm_message *m)
+{
+    uint8_t mad[VB_MAD_BYTES];
+
+    vb_cm_encode(m, mad);
+    vb_cm_send(cm, &c->local, &c->peer, mad);
 }
 
 void vb_cm_send_kept(struct vb_cm *cm, struct vb_cm_conn *c, const struct vb_cm_message *m)
 {
     vb_cm_encode(m, c->mad);
-    vb_cm_send(cm, &c->peer, c->mad);
+    vb_cm_send(cm, &c->local, &c->peer, c->mad);
 }
 
 void vb_cm_send_again(struct vb_cm *cm, const struct vb_cm_conn *c)
 {
-    vb_cm_send(cm, &c->peer, c->mad);
+    vb_cm_send(cm, &c->local, &c->peer, c->mad);
 }
 
 void vb_cm_expect(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns)

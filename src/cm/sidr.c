@@ -15,6 +15,7 @@ int vb_cm_sidr_ask(struct vb_cm *cm, uint64_t now_ns, const struct vb_cm_lookup 
     struct vb_cm_conn *c = vb_cm_conn_alloc(cm, &lookup->peer);
     if (!c)
         return -ENOBUFS;
+    c->local = *vb_cm_local(cm, &lookup->local);
     c->state = VB_CM_SIDR_REQ_SENT;
     c->active = c->sidr = true;
     vb_cm_note_service(c, lookup->service_id, m.private_data);

@@ -147,7 +147,7 @@ struct vb_cm_conn *vb_cm_conn_alloc(struct vb_cm *cm, const struct vb_ip *peer)
         return NULL;
     struct vb_cm_conn *c = VB_CONTAINER_OF(vb_fifo_first(&cm->free), struct vb_cm_conn, link);
     vb_link_remove(&c->link);
-    *c = (struct vb_cm_conn){.peer = *peer, .timer.deadline_ns = VB_TIMER_NEVER};
+    *c = (struct vb_cm_conn){.peer = *peer, .local = cm->here, .timer.deadline_ns = VB_TIMER_NEVER};
     c->local_id = draw_id(cm);
     vb_cm_conn_index(cm, c, VB_CM_BY_LOCAL);
     cm->in_use++;

@@ -33,7 +33,8 @@ static_assert(SLOT_BYTES >= GRH_BYTES + VB_MAD_BYTES, "room for a message");
 struct vb_host_cm {
     struct vb_nic *nic;
     struct vb_cm *cm;
-    bool ipv4;
+    struct vb_ip address[VB_DEV_ADDRESSES]; // of the NIC, as far as they were needed
+    uint32_t addresses;
     struct vb_pd *pd;
     struct vb_mr *mr;
     struct vb_channel *channel;
@@ -67,18 +68,29 @@ static void post_receive(struct vb_host_cm *h, uint64_t number)
     vb_post_recv(h->qp, &wr, 1);
 }
 
+// Both addresses of the IP header in front of a message, of which the IPv4 one has 20 bytes.
+static void read_addresses(const uint8_t *head, struct vb_ip *from, struct vb_ip *to)
+{
+    if (head[0] >> 4 == 6) {
+        memcpy(from->b, head + 8, 16);
+        memcpy(to->b, head + 24, 16);
+        return;
+    }
+    *from = *to = (struct vb_ip){{[10] = 0xff, 0xff}};
+    memcpy(from->b + 12, head + 32, 4);
+    memcpy(to->b + 12, head + 36, 4);
+}
+
 // What comes from another queue pair than a manager's is no message.
 static void receive(struct vb_host_cm *h, const struct vb_wc *wc)
 {
     const uint8_t *bytes = slot(h, wc->wr_id);
-    struct vb_ip from = {{[10] = 0xff, 0xff}};
+    struct vb_ip from, to;
 
     if (wc->status == VB_WC_OK && wc->byte_len >= GRH_BYTES && wc->src_qpn == VB_GSI_QPN) {
-        if (h->ipv4)
-            memcpy(from.b + 12, bytes + 32, 4);
-        else
-            memcpy(from.b, bytes + 8, 16);
-        vb_cm_input(h->cm, vb_clock_ns(), &from, bytes + GRH_BYTES, wc->byte_len - GRH_BYTES);
+        read_addresses(bytes, &from, &to);
+        vb_cm_input_at(h->cm, vb_clock_ns(), &from, &to, bytes + GRH_BYTES,
+                       wc->byte_len - GRH_BYTES);
     }
     if (wc->status != VB_WC_FLUSHED)
         post_receive(h, wc->wr_id);
@@ -98,22 +110,38 @@ static void poll_all(struct vb_host_cm *h)
         }
 }
 
+// The number of one of the NIC's addresses, from 1 on; 0: it is not on that one.
+static uint32_t source_of(struct vb_host_cm *h, const struct vb_ip *from)
+{
+    for (uint32_t i = 0; i < VB_DEV_ADDRESSES; i++) {
+        if (i == h->addresses) {
+            if (vb_nic_address(h->nic, i, h->address[i].b) != 0)
+                return 0;
+            h->addresses++;
+        }
+        if (vb_ip_equal(&h->address[i], from))
+            return i + 1;
+    }
+    return 0;
+}
+
 // What finds no slot waits in the manager's outbox, and goes when a slot is free again.
 static void send_all(struct vb_host_cm *h)
 {
-    struct vb_ip to;
+    struct vb_ip from, to;
 
     while (h->frees > 0) {
         uint32_t number = h->free[h->frees - 1];
-        if (!vb_cm_take_message(h->cm, &to, slot(h, number)))
+        if (!vb_cm_take_message_from(h->cm, &from, &to, slot(h, number)))
             return;
         const struct vb_sge sge = {(uintptr_t)slot(h, number), VB_MAD_BYTES, vb_mr_key(h->mr)};
-        struct vb_send_wr wr = {.wr_id = number,
-                                .sge = &sge,
-                                .num_sge = 1,
-                                .opcode = VB_WR_SEND,
-                                .flags = VB_WR_SIGNALED,
-                                .to = {.qpn = VB_GSI_QPN, .qkey = VB_GSI_QKEY}};
+        struct vb_send_wr wr = {
+            .wr_id = number,
+            .sge = &sge,
+            .num_sge = 1,
+            .opcode = VB_WR_SEND,
+            .flags = VB_WR_SIGNALED,
+            .to = {.qpn = VB_GSI_QPN, .qkey = VB_GSI_QKEY, .source = source_of(h, &from)}};
         memcpy(wr.to.gid, to.b, 16);
         if (vb_post_send(h->qp, &wr, 1) == 1)
             h->frees--;
@@ -276,7 +304,6 @@ static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
     struct vb_cm_opts opts = given ? *given : (struct vb_cm_opts){0};
 
     vb_nic_gid(h->nic, opts.local.b);
-    h->ipv4 = vb_ip_is_v4(&opts.local);
     // As network cards make theirs of their hardware address.
     if (!opts.ca_guid)
         opts.ca_guid = vb_get_be64(opts.local.b) ^ vb_get_be64(opts.local.b + 8);
@@ -440,6 +467,7 @@ void vb_host_cm_active_peer(const struct vb_cm_request *ours, const struct vb_cm
                                 .rnr_retries = at_least_one(rep->rep.rnr_retries),
                                 .reads = at_least_one(ours->initiator_depth)};
     memcpy(peer->gid, ours->peer.b, 16);
+    memcpy(peer->local, ours->local.b, 16);
 }
 
 void vb_host_cm_passive_peer(const struct vb_cm_answer *ours, const struct vb_cm_message *req,
@@ -454,4 +482,5 @@ void vb_host_cm_passive_peer(const struct vb_cm_answer *ours, const struct vb_cm
                                 .rnr_retries = at_least_one(req->req.rnr_retries),
                                 .reads = at_least_one(ours->responder_resources)};
     memcpy(peer->gid, req->req.primary.local_gid, 16);
+    memcpy(peer->local, req->req.primary.remote_gid, 16);
 }

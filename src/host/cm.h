@@ -44,7 +44,8 @@ uint32_t vb_host_cm_facts(struct vb_host_cm *host, uint32_t *at, struct vb_cm_fa
 void vb_host_cm_hear(struct vb_host_cm *host, uint32_t qpn);
 
 // How the queue pair has to be connected, once both sides have said what they need to know: the
-// REQ and the REP. The active side's `ours` is what it asked with.
+// REQ and the REP. The active side's `ours` is what it asked with; on a NIC of several addresses it
+// names one.
 void vb_host_cm_active_peer(const struct vb_cm_request *ours, const struct vb_cm_message *rep,
                             struct vb_qp_peer *peer);
 void vb_host_cm_passive_peer(const struct vb_cm_answer *ours, const struct vb_cm_message *req,

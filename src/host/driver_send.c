@@ -196,6 +196,8 @@ static void put_datagram(struct writer *w, const struct vb_send_wr *wr)
     struct vb_wqe_datagram to = {.qkey = htobe32(wr->to.qkey), .dqpn = htobe32(wr->to.qpn)};
 
     memcpy(to.rgid, wr->to.gid, sizeof to.rgid);
+    if (wr->to.source)
+        to.grh_gid_fl = htobe32(VB_WQE_GRH | ((wr->to.source - 1) & 0xff) << VB_WQE_SGID_SHIFT);
     put_bytes(w, &to, sizeof to);
 }
 

@@ -99,6 +99,7 @@ struct vb_nic {
     struct vb_host_cm *cm; // the manager; changes under inspect_lock and event_lock
     struct vb_helper helper;
     struct vb_inspect *inspect;   // NULL: nobody may ask (inspect.h)
+    pthread_mutex_t address_lock; // held while an address is taken; before the lanes'
     pthread_mutex_t inspect_lock; // held while the helper deals with who asks; before the lanes'
 };
 
@@ -274,6 +275,11 @@ const struct vb_mem_guard *vb_host_guard(struct vb_nic *nic, bool all);
 void vb_host_hook_faults(struct vb_nic *nic);
 // As vb_nic_set_faults(), for who holds the locks or is alone.
 int vb_host_set_faults(struct vb_nic *nic, const char *rules, char *error_text);
+
+// ---- address.c: needs a lock. The address to reach a peer from: the one wanted, or if that is
+// zero one that suits. -EADDRNOTAVAIL: the NIC is not on it.
+int vb_host_local(const struct vb_nic *nic, const uint8_t wanted[16], const uint8_t peer[16],
+                  struct vb_ip *local);
 
 // ---- helper.c
 int vb_helper_start(struct vb_nic *nic);

@@ -102,6 +102,19 @@ static void read_comm(char comm[COMM_BYTES])
     fclose(file);
 }
 
+// Addresses that it is on besides the first.
+static void put_further(FILE *out, const struct vb_nic *nic)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct vb_ip ip;
+
+    for (uint32_t n = 1; vb_nic_address(nic, n, ip.b) == 0; n++) {
+        bool v4 = vb_ip_is_v4(&ip);
+        fprintf(out, "%s%s", n == 1 ? " also " : ",",
+                inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? ip.b + 12 : ip.b, text, sizeof text));
+    }
+}
+
 void vb_inspect_put_nic(FILE *out, struct vb_nic *nic)
 {
     const struct vb_inspect *inspect = nic->inspect;
@@ -120,10 +133,12 @@ void vb_inspect_put_nic(FILE *out, struct vb_nic *nic)
             inspect->place.number, link.up || shm ? "ACTIVE" : "DOWN",
             link.up || shm ? "LINK_UP" : "DISABLED");
     vb_inspect_put_word(out, link.name);
-    fprintf(out, " addr %s type %s mtu %u units %u faults %s pid %ld comm ",
-            inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? local.b + 12 : local.b, text, sizeof text),
-            inspect->port, shm ? MTU_MAX : payload_of(link.mtu_bytes), nic->lanes,
-            faulty ? "on" : "off", (long)getpid());
+    fprintf(out, " addr %s",
+            inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? local.b + 12 : local.b, text, sizeof text));
+    put_further(out, nic);
+    fprintf(out, " type %s mtu %u units %u faults %s pid %ld comm ", inspect->port,
+            shm ? MTU_MAX : payload_of(link.mtu_bytes), nic->lanes, faulty ? "on" : "off",
+            (long)getpid());
     vb_inspect_put_word(out, comm);
     fputc('\n', out);
 }

@@ -291,6 +291,7 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
     }
     pthread_mutex_init(&nic->event_lock, NULL);
     pthread_mutex_init(&nic->inspect_lock, NULL);
+    pthread_mutex_init(&nic->address_lock, NULL);
     init_lists(nic);
     return nic;
 }
@@ -309,6 +310,7 @@ static void free_nic(struct vb_nic *nic)
     }
     pthread_mutex_destroy(&nic->event_lock);
     pthread_mutex_destroy(&nic->inspect_lock);
+    pthread_mutex_destroy(&nic->address_lock);
     close(nic->event_fd);
     free(nic->srq_by_number);
     free(nic->cq_by_number);

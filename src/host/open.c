@@ -54,6 +54,16 @@ static int open_udp(const struct vb_nic_opts *o, const char *address, struct vb_
     return err ? err : vb_udp_open_group(&udp, ports, count);
 }
 
+int vb_host_open_sides(const struct vb_port *first, const char *address, struct vb_port **ports,
+                       uint32_t count, char *error_text)
+{
+    const struct vb_nic_opts words = {.error_text = error_text};
+    struct vb_udp_opts udp = {
+        .address = address, .error_text = error_text, .shared = true, .beside = first};
+    int err = find_socket_bytes(&words, &udp.socket_bytes);
+    return err ? err : vb_udp_open_group(&udp, ports, count);
+}
+
 static int open_shm(const struct vb_nic_opts *o, const char *address, struct vb_port **ports,
                     uint32_t count)
 {

@@ -11,6 +11,10 @@
 // 0 or a negative errno, with words; nothing is open then.
 int vb_host_open_ports(const struct vb_nic_opts *opts, struct vb_port **ports, uint32_t count);
 
+// Opens udp ports for each unit of a NIC on one more address. `first`: its first unit's udp port.
+int vb_host_open_sides(const struct vb_port *first, const char *address, struct vb_port **ports,
+                       uint32_t count, char *error_text);
+
 // The name of the port that the options and the environment ask for.
 const char *vb_host_port_text(const struct vb_nic_opts *opts);
 

@@ -14,18 +14,30 @@ static uint32_t hash(const struct vb_ip *local, const struct vb_ip *to)
     return (uint32_t)(h >> 32) & (VB_AH_PATHS - 1);
 }
 
-struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to)
+// Of a device on one address it is the queue pair's.
+static const struct vb_ip *local_of(const struct vb_dev *dev, const struct vb_qpc *qp,
+                                    const struct vb_ip *to, uint32_t source)
 {
-    struct vb_path **slot = &pu->ah[hash(&qp->local, to)], *path = *slot;
+    if (__builtin_expect(dev->addresses == 0, 1))
+        return &qp->local;
+    return source - 1 < dev->addresses ? &dev->address[source - 1]
+                                       : vb_dev_source(dev, to, &qp->local);
+}
 
-    if (path && vb_ip_equal(&path->remote, to) && vb_ip_equal(&path->local, &qp->local))
+struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to,
+                           uint32_t source)
+{
+    const struct vb_ip *local = local_of(pu->dev, qp, to, source);
+    struct vb_path **slot = &pu->ah[hash(local, to)], *path = *slot;
+
+    if (path && vb_ip_equal(&path->remote, to) && vb_ip_equal(&path->local, local))
         return path;
-    if (vb_ip_is_v4(to) != vb_ip_is_v4(&qp->local))
+    if (vb_ip_is_v4(to) != vb_ip_is_v4(local))
         return NULL;
     path = malloc(sizeof *path);
     if (!path)
         return NULL;
-    vb_path_init(path, &qp->local, to, qp->src_port);
+    vb_path_init(path, local, to, qp->src_port);
     if (*slot)
         vb_pu_retire_path(pu, *slot);
     *slot = path;

@@ -176,6 +176,18 @@ void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks); // NULL:
 struct vb_pu *vb_dev_pu(struct vb_dev *dev);                            // the first
 struct vb_pu *vb_dev_pu_at(struct vb_dev *dev, uint32_t index);
 struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev); // the first unit's
+
+// A device on several addresses is told of all, the first one first (address.c). -ENOSPC.
+enum {
+    VB_DEV_ADDRESSES = 4
+};
+int vb_dev_add_address(struct vb_dev *dev, const struct vb_ip *ip);
+bool vb_dev_address(const struct vb_dev *dev, uint32_t i, struct vb_ip *ip); // false: no such one
+// The one to reach a peer from: of its kind (loopback or not, and the family), else of its family,
+// else `first`.
+const struct vb_ip *vb_dev_source(const struct vb_dev *dev, const struct vb_ip *to,
+                                  const struct vb_ip *first);
+
 struct vb_doorbells *vb_pu_doorbells(struct vb_pu *pu);
 
 // All of these return 0 or a negative errno: -EINVAL for an attribute out of range, -ENOENT for an

@@ -32,8 +32,9 @@ struct vb_rx_frame {
     const uint8_t *head; // the first VB_FRAME_HEAD bytes (or all), which nobody else can change
     uint32_t len;
     struct vb_ip src;
-    bool ce;                   // its IP header says that congestion was met on the way (RFC 3168)
-    const struct vb_ip *group; // the multicast address that it came to; NULL: our own
+    bool ce;                // its IP header says that congestion was met on the way (RFC 3168)
+    const struct vb_ip *to; // the address that it came to, a group's or a further one of the NIC's;
+                            // NULL: the NIC's first
 };
 
 // One frame to send. Its bytes are in the PU's arena, but for a payload that was lent: that stays

@@ -31,8 +31,12 @@ bool vb_inbox_put(struct vb_inbox *box, const struct vb_rx_frame *frame)
         uint8_t *copy = box->bytes + (size_t)(box->filling * VB_INBOX_FRAMES + at) * VB_FRAME_MAX;
         memcpy(copy, frame->head, head); // the rest may be a peer's to change
         memcpy(copy + head, frame->data + head, frame->len - head);
-        box->frame[box->filling][at] = (struct vb_rx_frame){
-            .data = copy, .head = copy, .len = frame->len, .src = frame->src, .ce = frame->ce};
+        box->frame[box->filling][at] = (struct vb_rx_frame){.data = copy,
+                                                            .head = copy,
+                                                            .len = frame->len,
+                                                            .src = frame->src,
+                                                            .ce = frame->ce,
+                                                            .to = frame->to};
         atomic_store_explicit(&box->waiting, at + 1, memory_order_seq_cst);
     }
     vb_spin_unlock(&box->lock);

@@ -157,10 +157,10 @@ static enum vb_rx_verdict notified(struct vb_pu *pu, struct vb_qpc *qp,
 static enum vb_rx_verdict copy_out(struct vb_pu *pu, const struct vb_rx_frame *frame,
                                    const struct vb_packet *pkt)
 {
-    struct vb_qpc *qp = vb_group_member(pu, frame->group, &pu->copies_made);
+    struct vb_qpc *qp = vb_group_member(pu, frame->to, &pu->copies_made);
     uint32_t at = pu->copies_made;
 
-    if (qp && vb_group_member(pu, frame->group, &at)) {
+    if (qp && vb_group_member(pu, frame->to, &at)) {
         pu->rx_next--;
         pu->count.rcvd_pkts--;
         pu->count.rcvd_bytes -= frame->len;
@@ -180,8 +180,8 @@ static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *fram
     struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
 
     if (!qp)
-        return pkt->dest_qpn == VB_QPN_OF_GROUP && frame->group ? copy_out(pu, frame, pkt)
-                                                                : stranger(pu);
+        return pkt->dest_qpn == VB_QPN_OF_GROUP && frame->to ? copy_out(pu, frame, pkt)
+                                                             : stranger(pu);
     if (qp->pu != pu)
         return hand_over(pu, qp->pu, frame);
     if (!is_welcome(pu, qp, frame, pkt))

@@ -89,6 +89,8 @@ struct vb_dev {
     uint32_t program_room;
     uint32_t pu_count;
     struct vb_pu *pu[VB_PUS_MAX];
+    uint32_t addresses; // 0: nobody said, and each queue pair knows its own
+    struct vb_ip address[VB_DEV_ADDRESSES];
 };
 
 static inline struct vb_program *vb_dev_program(struct vb_dev *dev, uint32_t number)
@@ -280,8 +282,10 @@ void vb_place_complete(struct vb_pu *pu, struct vb_qpc *qp, uint8_t opcode, uint
                        uint32_t bytes);
 
 // ---- ah.c: paths of datagrams
-// NULL: no memory, or an address that the queue pair cannot reach.
-struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to);
+// From the device's address number `source`, counted from 1; 0: by where it goes. NULL: no memory,
+// or an address that the queue pair cannot reach.
+struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to,
+                           uint32_t source);
 void vb_ah_fini(struct vb_pu *pu);
 
 // ---- group.c: multicast

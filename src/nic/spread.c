@@ -40,7 +40,7 @@ struct vb_qpc *vb_spread_pick(const struct vb_qpc *qp, const struct vb_rx_frame 
     if (s->fields & VB_SPREAD_SRC)
         len = add_ip(input, len, &frame->src);
     if (s->fields & VB_SPREAD_DST)
-        len = add_ip(input, len, frame->group ? frame->group : &qp->local);
+        len = add_ip(input, len, frame->to ? frame->to : &qp->local);
     struct vb_qpc *to = s->member[vb_toeplitz(s->key, input, len) & (s->count - 1)];
     bool takes = to && to->state >= VB_QPS_RTR && to->state != VB_QPS_ERR && !to->resp.closing;
     return takes ? to : NULL;

@@ -124,7 +124,7 @@ static enum vb_rx_verdict datagram(struct vb_pu *pu, struct vb_qpc *qp, const st
     // Any stranger may send one: it costs nobody a receive.
     if (recv->room < GRH_BYTES + pkt->payload_len)
         return dropped(pu, VB_RX_REFUSED);
-    build_grh(grh, &frame->src, frame->group ? frame->group : &qp->local, frame->len);
+    build_grh(grh, &frame->src, frame->to ? frame->to : &qp->local, frame->len);
     struct vb_accessor who = vb_place_who(qp);
     if (vb_scatter(pu, who, recv->seg, recv->num_seg, 0, grh, GRH_BYTES) != VB_MEM_OK ||
         vb_scatter(pu, who, recv->seg, recv->num_seg, GRH_BYTES, pkt->payload, pkt->payload_len) !=

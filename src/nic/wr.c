@@ -248,6 +248,8 @@ static bool parse_datagram(struct vb_wr *wr, struct entry *e)
     wr->raddr = be32toh(to.dqpn) & 0xffffff;
     wr->rkey = be32toh(to.qkey);
     memcpy(wr->rgid, to.rgid, sizeof wr->rgid);
+    uint32_t gid = be32toh(to.grh_gid_fl);
+    wr->source = gid & VB_WQE_GRH ? 1 + (gid >> VB_WQE_SGID_SHIFT & 0xff) : 0;
     return wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM;
 }
 

@@ -52,8 +52,11 @@ struct vb_wr {
         uint8_t arg_bytes; // of an atomic: 4 or 8
         uint8_t calc;      // of a SEND or WRITE: what is made of its segments (enum vb_wqe_calc)
     };
-    uint32_t imm;    // as it stands in the entry; of a UMR the key, of a WAIT the index
-    uint32_t srqn;   // XRC
+    uint32_t imm; // as it stands in the entry; of a UMR the key, of a WAIT the index
+    union {
+        uint32_t srqn;   // XRC
+        uint32_t source; // datagrams: the address they leave from, counted from 1; 0: any
+    };
     uint8_t *longer; // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
     union {
         struct vb_atomic_args atomic; // its one segment is seg[0] of the other union

@@ -50,13 +50,19 @@ static void pass_trace(struct auto_port *a)
 
 // ---- sending
 
+// Peers in memory know this NIC by its first address alone.
+static bool goes_by_shm(const struct auto_port *a, struct vb_path *path)
+{
+    return vb_ip_equal(&path->local, &a->port.local) && vb_shm_reaches(a->shm, path);
+}
+
 // One past the last frame that goes the same way as `first`.
 static uint32_t run_end(struct auto_port *a, const struct vb_txq *txq, uint32_t first, bool by_shm)
 {
     struct vb_path *path = txq->frame[first].path;
     for (uint32_t i = first + 1; i < txq->count; i++) {
         struct vb_path *next = txq->frame[i].path;
-        if (next != path && vb_shm_reaches(a->shm, next) != by_shm)
+        if (next != path && goes_by_shm(a, next) != by_shm)
             return i;
         path = next;
     }
@@ -69,7 +75,7 @@ static void auto_send(struct vb_port *port, struct vb_txq *txq)
     uint32_t count = txq->count;
     pass_trace(a);
     while (txq->taken < count) {
-        bool by_shm = vb_shm_reaches(a->shm, txq->frame[txq->taken].path);
+        bool by_shm = goes_by_shm(a, txq->frame[txq->taken].path);
         uint32_t end = run_end(a, txq, txq->taken, by_shm);
         struct vb_port *via = by_shm ? a->shm : a->udp;
         txq->count = end;
@@ -179,6 +185,12 @@ static void auto_manage(struct vb_port *port, bool manages)
         udp->ops->manage(udp, manages);
 }
 
+static struct vb_port *auto_udp(struct vb_port *port)
+{
+    struct vb_port *udp = ((struct auto_port *)port)->udp;
+    return udp->ops->udp ? udp->ops->udp(udp) : NULL;
+}
+
 // ---- opening and closing
 
 static void auto_close(struct vb_port *port)
@@ -210,6 +222,7 @@ static const struct vb_port_ops auto_ops = {
     .deadline = auto_deadline,
     .serve = auto_serve,
     .manage = auto_manage,
+    .udp = auto_udp,
 };
 
 static int refuse(const struct vb_auto_opts *opts, int error, const char *words)

@@ -209,7 +209,7 @@ static void fill_held(struct vb_held *h, const struct vb_rx_frame *f)
 {
     memcpy(h->bytes, f->data, f->len);
     memcpy(h->bytes, f->head, f->len < VB_FRAME_HEAD ? f->len : VB_FRAME_HEAD);
-    h->group = f->group;
+    h->to = f->to;
 }
 
 // Hands a held frame out until the next receive. Returns the frames made.
@@ -221,7 +221,7 @@ static uint32_t lend(struct faulty *y, struct vb_held *h, struct vb_rx_frame *fr
                                          .head = h->bytes,
                                          .len = h->len,
                                          .src = h->key.ip,
-                                         .group = h->group,
+                                         .to = h->to,
                                          .ce = h->ce};
     return 1 + h->copies;
 }
@@ -340,6 +340,12 @@ static void faulty_manage(struct vb_port *port, bool manages)
         inner->ops->manage(inner, manages);
 }
 
+static struct vb_port *faulty_udp(struct vb_port *port)
+{
+    struct vb_port *inner = ((struct faulty *)port)->inner;
+    return inner->ops->udp ? inner->ops->udp(inner) : NULL;
+}
+
 static void destroy(struct faulty *y)
 {
     vb_hold_fini(&y->tx_hold);
@@ -389,6 +395,7 @@ static const struct vb_port_ops ops = {
     .deadline = faulty_inner_deadline,
     .serve = faulty_serve,
     .manage = faulty_manage,
+    .udp = faulty_udp,
 };
 
 // Around a port without descriptors.

@@ -32,8 +32,8 @@ struct vb_held {
     uint64_t order;
     // What the owner wants back.
     struct vb_lane_key key;
-    struct vb_path path;       // sending only
-    const struct vb_ip *group; // receiving only
+    struct vb_path path;    // sending only
+    const struct vb_ip *to; // receiving only
     bool corrupt;
     bool ce;
     uint32_t copies;

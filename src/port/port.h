@@ -57,6 +57,8 @@ struct vb_port_ops {
     // Whether queue pair 1 is here: then those of its frames that are for this port's manager come
     // to it, whoever of those that share the address gets them. NULL: they come anyway.
     void (*manage)(struct vb_port *port, bool manages);
+    // The udp port behind it, which can be on further addresses (port/udp.h). NULL: there is none.
+    struct vb_port *(*udp)(struct vb_port *port);
 };
 
 struct vb_port {

@@ -139,7 +139,7 @@ int vb_registry_open(struct registry *r, const char *runtime_dir)
     int len = snprintf(path, sizeof path, "%s/nics-%u-%llu", r->dir, REGISTRY_VERSION,
                        (unsigned long long)r->netns);
     if (len < 0 || (size_t)len >= sizeof path ||
-        !vb_registry_inbox(r, 0, 0, (char[REGISTRY_PATH]){0}))
+        !vb_registry_inbox(r, 0, 0, 0, (char[REGISTRY_PATH]){0}))
         return -ENAMETOOLONG;
     error = open_file(r, path);
     // Garbage makes way. Who still uses it has its address bound, which tells.
@@ -189,13 +189,22 @@ static bool find_room(struct registry *r, uint32_t span, uint64_t now_ns, uint32
     return false;
 }
 
-static void store_address(struct registry_slot *s, const struct vb_ip *ip, uint32_t scope)
+// The address is there when `taken` says so.
+static void settle(struct registry_slot *s, uint32_t site, const struct vb_ip *ip, uint32_t scope)
 {
+    struct registry_address *at = &s->at[site];
     uint64_t half[2];
     memcpy(half, ip->b, sizeof half);
-    STORE(s->address[0], half[0]);
-    STORE(s->address[1], half[1]);
-    STORE(s->scope, scope);
+    STORE(s->site[site].takes_rest, 0);
+    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++) {
+        STORE(s->site[site].index[unit], REGISTRY_INDEX_NONE);
+        STORE(s->site[site].index_ns[unit], 0);
+        STORE(s->site[site].cookie[unit], 0);
+    }
+    STORE(at->half[0], half[0]);
+    STORE(at->half[1], half[1]);
+    STORE(at->scope, scope);
+    atomic_store_explicit(&at->taken, 1, memory_order_release);
 }
 
 int vb_registry_claim(struct registry *r, uint32_t span, uint32_t units, const struct vb_ip *ip,
@@ -211,18 +220,14 @@ int vb_registry_claim(struct registry *r, uint32_t span, uint32_t units, const s
         STORE(r->file->slot[i].used_ns, now_ns);
     }
     struct registry_slot *s = &r->file->slot[first];
-    store_address(s, ip, scope);
+    for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+        STORE(s->at[site].taken, 0);
+    settle(s, 0, ip, scope);
     STORE(s->pid, (uint32_t)getpid());
     STORE(s->span, span);
     STORE(s->units, units);
-    STORE(s->takes_rest, 0);
     STORE(s->manages, 0);
     STORE(s->beat_ns, now_ns);
-    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++) {
-        STORE(s->index[unit], REGISTRY_INDEX_NONE);
-        STORE(s->index_ns[unit], 0);
-        STORE(s->cookie[unit], 0);
-    }
     r->slot = first;
     r->span = span;
     uint64_t id = (uint64_t)getpid() << 32 | atomic_fetch_add(&r->file->ids, 1);
@@ -230,23 +235,54 @@ int vb_registry_claim(struct registry *r, uint32_t span, uint32_t units, const s
     return 0;
 }
 
-static void forget(struct registry *r, uint32_t slot, uint32_t span, uint64_t now_ns)
+int vb_registry_join(struct registry *r, const struct registry *first, const struct vb_ip *ip,
+                     uint32_t scope)
+{
+    struct registry_slot *s = &r->file->slot[first->slot];
+    assert(r->span == 0 && first->span > 0);
+    if (r->file->secret != first->file->secret)
+        return -ESTALE;
+    for (uint32_t site = 0; site < REGISTRY_SITES; site++) {
+        if (LOAD(s->at[site].taken) != 0)
+            continue;
+        settle(s, site, ip, scope);
+        r->slot = first->slot;
+        r->span = first->span;
+        r->site = site;
+        r->joined = true;
+        return 0;
+    }
+    return -ENOSPC;
+}
+
+static void leave_site(struct registry *r, uint32_t slot, uint32_t site)
 {
     char path[REGISTRY_PATH];
+    atomic_store_explicit(&r->file->slot[slot].at[site].taken, 0, memory_order_release);
+    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++)
+        if (vb_registry_inbox(r, slot, site, unit, path) && unlink(path) < 0)
+            break;
+}
+
+static void forget(struct registry *r, uint32_t slot, uint32_t span, uint64_t now_ns)
+{
     for (uint32_t i = slot; i < slot + span && i < REGISTRY_SLOTS; i++)
         STORE(r->file->slot[i].used_ns, now_ns);
     atomic_store_explicit(&r->file->slot[slot].id, 0, memory_order_release);
-    for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++)
-        if (vb_registry_inbox(r, slot, unit, path) && unlink(path) < 0)
-            break;
+    for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+        leave_site(r, slot, site);
 }
 
 void vb_registry_release(struct registry *r, uint64_t now_ns)
 {
     if (r->span == 0)
         return;
-    forget(r, r->slot, r->span, now_ns);
-    (void)lock_bytes(r, F_UNLCK, r->slot, r->span);
+    if (r->joined) {
+        leave_site(r, r->slot, r->site);
+    } else {
+        forget(r, r->slot, r->span, now_ns);
+        (void)lock_bytes(r, F_UNLCK, r->slot, r->span);
+    }
     r->span = 0;
 }
 
@@ -261,19 +297,21 @@ bool vb_registry_is_alive(const struct registry *r, uint32_t slot)
     return fcntl(r->fd, F_OFD_GETLK, &range) < 0 || range.l_type != F_UNLCK;
 }
 
-bool vb_registry_read(const struct registry *r, uint32_t slot, struct registry_member *m)
+static bool read_site(const struct registry *r, uint32_t slot, uint32_t site,
+                      struct registry_member *m)
 {
     const struct registry_slot *s = &r->file->slot[slot];
     uint64_t id = atomic_load_explicit(&s->id, memory_order_acquire);
     *m = (struct registry_member){.slot = slot,
                                   .span = LOAD(s->span),
                                   .units = LOAD(s->units),
+                                  .site = site,
                                   .pid = LOAD(s->pid),
-                                  .takes_rest = LOAD(s->takes_rest) == 1,
+                                  .takes_rest = LOAD(s->site[site].takes_rest) == 1,
                                   .manages = LOAD(s->manages) == 1,
                                   .beat_ns = LOAD(s->beat_ns)};
     for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++) {
-        m->index[unit] = LOAD(s->index[unit]);
+        m->index[unit] = LOAD(s->site[site].index[unit]);
         if (m->index[unit] >= REGISTRY_INDEX_MAX)
             m->index[unit] = REGISTRY_INDEX_NONE;
     }
@@ -282,18 +320,63 @@ bool vb_registry_read(const struct registry *r, uint32_t slot, struct registry_m
            vb_is_pow2(m->units);
 }
 
-bool vb_registry_is_at(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
-                       uint32_t scope)
+bool vb_registry_read(const struct registry *r, uint32_t slot, struct registry_member *m)
+{
+    return read_site(r, slot, 0, m);
+}
+
+// REGISTRY_SITES: it is not there.
+static uint32_t find_site(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
+                          uint32_t scope)
 {
     const struct registry_slot *s = &r->file->slot[slot];
     uint64_t half[2];
+    uint32_t site = 0;
     memcpy(half, ip->b, sizeof half);
-    return LOAD(s->id) != 0 && LOAD(s->address[0]) == half[0] && LOAD(s->address[1]) == half[1] &&
-           LOAD(s->scope) == scope;
+    if (LOAD(s->id) == 0)
+        return REGISTRY_SITES;
+    while (site < REGISTRY_SITES &&
+           (atomic_load_explicit(&s->at[site].taken, memory_order_acquire) != 1 ||
+            LOAD(s->at[site].half[0]) != half[0] || LOAD(s->at[site].half[1]) != half[1] ||
+            LOAD(s->at[site].scope) != scope))
+        site++;
+    return site;
 }
 
-// The lock keeps others from taking the slot between the look and the change.
-void vb_registry_bury(struct registry *r, uint32_t slot, uint64_t now_ns)
+bool vb_registry_is_at(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
+                       uint32_t scope)
+{
+    return find_site(r, slot, ip, scope) < REGISTRY_SITES;
+}
+
+bool vb_registry_read_at(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
+                         uint32_t scope, struct registry_member *m)
+{
+    uint32_t site = find_site(r, slot, ip, scope);
+    return site < REGISTRY_SITES && read_site(r, slot, site, m);
+}
+
+bool vb_registry_address(const struct registry *r, uint32_t slot, uint32_t site, struct vb_ip *ip,
+                         uint32_t *scope)
+{
+    const struct registry_slot *s = &r->file->slot[slot];
+    const uint64_t half[2] = {LOAD(s->at[site].half[0]), LOAD(s->at[site].half[1])};
+    memcpy(ip->b, half, sizeof half);
+    *scope = LOAD(s->at[site].scope);
+    return LOAD(s->id) != 0 && LOAD(s->at[site].taken) == 1;
+}
+
+static bool is_nowhere(const struct registry_slot *s)
+{
+    for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+        if (LOAD(s->at[site].taken) == 1)
+            return false;
+    return true;
+}
+
+// The lock keeps others from taking the slot between the look and the change. At its other
+// addresses the dead one has places, too, which those who are there have to know of.
+void vb_registry_bury(struct registry *r, uint32_t slot, uint32_t site, uint64_t now_ns)
 {
     struct registry_member m;
     if (r->span > 0 && slot >= r->slot && slot < r->slot + r->span)
@@ -301,7 +384,8 @@ void vb_registry_bury(struct registry *r, uint32_t slot, uint64_t now_ns)
     if (!lock_bytes(r, F_WRLCK, slot, 1))
         return;
     bool sound = vb_registry_read(r, slot, &m);
-    if (LOAD(r->file->slot[slot].id) != 0)
+    leave_site(r, slot, site);
+    if (LOAD(r->file->slot[slot].id) != 0 && (!sound || is_nowhere(&r->file->slot[slot])))
         forget(r, slot, sound ? m.span : 1, now_ns);
     (void)lock_bytes(r, F_UNLCK, slot, 1);
 }
@@ -325,18 +409,18 @@ uint32_t vb_registry_cookie(const struct registry *r, const struct vb_ip *ip, ui
     if (head > at)
         return 0;
     const struct registry_slot *s = &r->file->slot[head];
-    uint32_t units = LOAD(s->units);
-    if (!vb_registry_is_at(r, head, ip, scope) || LOAD(s->head) != head + 1 ||
-        at - head >= LOAD(s->span) || units > REGISTRY_UNITS || !vb_is_pow2(units))
+    uint32_t units = LOAD(s->units), site = find_site(r, head, ip, scope);
+    if (site == REGISTRY_SITES || LOAD(s->head) != head + 1 || at - head >= LOAD(s->span) ||
+        units > REGISTRY_UNITS || !vb_is_pow2(units))
         return 0;
-    return LOAD(s->cookie[qpn & (units - 1)]);
+    return LOAD(s->site[site].cookie[qpn & (units - 1)]);
 }
 
-bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t unit,
+bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t site, uint32_t unit,
                        char path[REGISTRY_PATH])
 {
-    int len = snprintf(path, REGISTRY_PATH, "%s/in-%llu-%u+%u", r->dir,
-                       (unsigned long long)r->netns, slot, unit);
+    int len = snprintf(path, REGISTRY_PATH, "%s/in-%llu-%u.%u+%u", r->dir,
+                       (unsigned long long)r->netns, slot, site, unit);
     return len > 0 && len < REGISTRY_PATH;
 }
 

@@ -16,6 +16,7 @@ enum {
     REGISTRY_SLOTS = 511,     // the last range holds the number of multicast groups: nobody's
     REGISTRY_RANGE_BITS = 15, // numbers of a slot
     REGISTRY_UNITS = 16,      // of a NIC
+    REGISTRY_SITES = 4,       // addresses of a NIC
     REGISTRY_INDEX_NONE = 0xffff,
     REGISTRY_INDEX_MAX = REGISTRY_SLOTS * REGISTRY_UNITS,
     REGISTRY_PATH = 108, // what a Unix socket's name has room for
@@ -26,26 +27,38 @@ enum {
 #define REGISTRY_MAGIC   0x7662726567697374ull
 #define REGISTRY_REST_NS 2000000000ull // a range is not given away again for so long, if it can be
 
-// One slot in the file. Its holder writes all; others may write `index`, `mail` and `takes_rest`,
-// and clear what a dead holder left.
+// An address that a NIC is on.
+struct registry_address {
+    _Atomic uint64_t half[2]; // as of struct vb_ip
+    _Atomic uint32_t scope;   // interface of a link-local address
+    _Atomic uint32_t taken;   // 0: none
+};
+
+// A NIC's sockets at one of its addresses. Others may write `index`, `mail` and `takes_rest`.
+struct registry_site {
+    _Atomic uint64_t index_ns[REGISTRY_UNITS]; // when `index` was last seen to be so
+    _Atomic uint32_t index[REGISTRY_UNITS];    // of its sockets among those of the address
+    _Atomic uint32_t mail[REGISTRY_UNITS];     // datagrams ever sent to its inboxes
+    _Atomic uint32_t cookie[REGISTRY_UNITS];   // the system's names of its sockets, lowest bits
+    _Atomic uint32_t takes_rest; // frames that are nobody's, or everybody's, come to it
+    uint32_t unused;
+};
+
+// One slot in the file. Its holder writes all; others clear what a dead holder left. What is looked
+// at to find out who is where comes first.
 struct registry_slot {
-    _Atomic uint64_t id;         // 0: nobody's; else another number for each holder
-    _Atomic uint64_t address[2]; // as of struct vb_ip
-    _Atomic uint32_t scope;      // interface of a link-local address
+    _Atomic uint64_t id; // 0: nobody's; else another number for each holder
     _Atomic uint32_t pid;
     _Atomic uint32_t head; // the first slot of the same holder, plus one
     _Atomic uint32_t span; // of the first: slots held
     _Atomic uint32_t units;
-    _Atomic uint32_t takes_rest; // frames that are nobody's, or everybody's, come to it
-    _Atomic uint32_t manages;    // it has queue pair 1
-    _Atomic uint32_t unused;
-    _Atomic uint64_t beat_ns;                  // its last sign of life
-    _Atomic uint64_t used_ns;                  // when the range was last taken or given back
-    _Atomic uint32_t index[REGISTRY_UNITS];    // of its sockets among those of the address
-    _Atomic uint64_t index_ns[REGISTRY_UNITS]; // when that was last seen to be so
-    _Atomic uint32_t mail[REGISTRY_UNITS];     // datagrams ever sent to its inboxes
-    _Atomic uint32_t cookie[REGISTRY_UNITS];   // the system's names of its sockets, lowest bits
-    uint8_t spare[56];                         // cache lines of its own
+    _Atomic uint32_t manages; // it has queue pair 1
+    uint32_t unused;
+    _Atomic uint64_t beat_ns; // its last sign of life
+    _Atomic uint64_t used_ns; // when the range was last taken or given back
+    struct registry_address at[REGISTRY_SITES];
+    struct registry_site site[REGISTRY_SITES];
+    uint8_t spare[80]; // cache lines of its own
 };
 
 struct registry_file {
@@ -63,7 +76,7 @@ struct registry_file {
     _Atomic uint16_t owner[REGISTRY_SPACES][REGISTRY_PORTS];
 };
 
-static_assert(sizeof(struct registry_slot) == 448, "no padding");
+static_assert(sizeof(struct registry_slot) == 1536, "no padding");
 static_assert(offsetof(struct registry_file, slot) == 4096, "a page of its own");
 
 // A NIC's hold on the registry.
@@ -71,13 +84,15 @@ struct registry {
     int fd; // its locks are this description's, so each NIC has one of its own
     struct registry_file *file;
     uint32_t slot, span; // held; span 0: none
+    uint32_t site;       // which of the holder's addresses this one looks after
+    bool joined;         // the slot is held by another hold of the same NIC
     uint64_t netns;
     char dir[REGISTRY_PATH];
 };
 
-// What a slot says, checked.
+// What a slot says of an address, checked.
 struct registry_member {
-    uint32_t slot, span, units;
+    uint32_t slot, span, units, site;
     uint32_t pid;
     bool takes_rest, manages;
     uint64_t beat_ns;
@@ -93,16 +108,28 @@ void vb_registry_abandon(struct registry *r);
 // Takes `span` adjacent slots for a NIC of `units` at an address. -ENOSPC: there are not so many.
 int vb_registry_claim(struct registry *r, uint32_t span, uint32_t units, const struct vb_ip *ip,
                       uint32_t scope, uint64_t now_ns);
+// Puts the slots that `first` holds on another address, too. -ENOSPC: they are on four already;
+// -ESTALE: that is another file.
+int vb_registry_join(struct registry *r, const struct registry *first, const struct vb_ip *ip,
+                     uint32_t scope);
+// Gives the slots back; who has joined gives its address back.
 void vb_registry_release(struct registry *r, uint64_t now_ns);
 
 // Whether a holder's process still is; ours is. Costs a system call.
 bool vb_registry_is_alive(const struct registry *r, uint32_t slot);
-// Copies a slot that is the first of its holder's. False: it is nobody's, or makes no sense.
+// Copies a slot that is the first of its holder's; as of its first address. False: it is nobody's,
+// or makes no sense.
 bool vb_registry_read(const struct registry *r, uint32_t slot, struct registry_member *m);
+// The same of the address given. False as well: it is not on that one.
+bool vb_registry_read_at(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
+                         uint32_t scope, struct registry_member *m);
 bool vb_registry_is_at(const struct registry *r, uint32_t slot, const struct vb_ip *ip,
                        uint32_t scope);
-// Forgets a holder that died.
-void vb_registry_bury(struct registry *r, uint32_t slot, uint64_t now_ns);
+// Copies one of a slot's addresses. False: there is none.
+bool vb_registry_address(const struct registry *r, uint32_t slot, uint32_t site, struct vb_ip *ip,
+                         uint32_t *scope);
+// Forgets a holder that died: at one address, and altogether when it is on no other.
+void vb_registry_bury(struct registry *r, uint32_t slot, uint32_t site, uint64_t now_ns);
 // The first slot of who owns a queue pair number. False: nobody does.
 bool vb_registry_find(const struct registry *r, uint32_t qpn, uint32_t *slot);
 // The system's name of the socket that gets an address's frames for a queue pair; 0: unknown.
@@ -110,7 +137,7 @@ uint32_t vb_registry_cookie(const struct registry *r, const struct vb_ip *ip, ui
                             uint32_t qpn);
 
 // The name of an inbox. False: it is too long.
-bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t unit,
+bool vb_registry_inbox(const struct registry *r, uint32_t slot, uint32_t site, uint32_t unit,
                        char path[REGISTRY_PATH]);
 
 // ---- registry_ports.c: ports of rdma_cm, of which each is one NIC's

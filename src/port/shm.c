@@ -105,7 +105,7 @@ static uint32_t take(struct shm *s, struct shm_guest *g, struct vb_rx_frame *fra
     g->ring.spoiled = 0;
     for (uint32_t i = at; i < at + taken; i++) {
         frames[i].src = g->address;
-        frames[i].group = NULL;
+        frames[i].to = NULL;
     }
     if (s->port.trace != NULL)
         trace(s, frames + at, taken);

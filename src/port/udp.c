@@ -137,6 +137,8 @@ static void free_port(struct udp *u)
 static void close_port(struct vb_port *port)
 {
     struct udp *u = (struct udp *)port;
+    while (u->sides > 0)
+        close_port(&u->side[--u->sides]->port);
     if (u->share != NULL)
         vb_udp_share_close(u->share, u);
     free_port(u);
@@ -145,6 +147,8 @@ static void close_port(struct vb_port *port)
 static void abandon_port(struct vb_port *port)
 {
     struct udp *u = (struct udp *)port;
+    while (u->sides > 0)
+        abandon_port(&u->side[--u->sides]->port);
     if (u->share != NULL)
         vb_udp_share_abandon(u->share, u);
     free_port(u);
@@ -163,7 +167,7 @@ static int sleep_in_company(struct udp *u)
     if (u->unit == 0 && now_ns >= atomic_load(&u->share->tick_ns))
         vb_udp_share_tend(u->share, now_ns);
     if (!m->watched && vb_udp_watch(u, m->fd) < 0)
-        return u->groups ? u->epoll : u->fd;
+        return u->groups || u->sides ? u->epoll : u->fd;
     m->watched = true;
     if (vb_udp_mail_waits(u))
         return -EAGAIN;
@@ -173,20 +177,36 @@ static int sleep_in_company(struct udp *u)
 
 // A descriptor that polls as readable while datagrams wait needs no preparation, but datagrams
 // already taken from the socket may not be split to their end.
-static int udp_sleep(struct vb_port *port)
+int vb_udp_sleep_own(struct udp *u)
 {
-    struct udp *u = (struct udp *)port;
     if (u->rx.at < u->rx.count)
         return -EAGAIN;
     if (has_company(u))
         return sleep_in_company(u);
-    return u->groups ? u->epoll : u->fd;
+    return u->groups || u->sides ? u->epoll : u->fd;
+}
+
+static int udp_sleep(struct vb_port *port)
+{
+    struct udp *u = (struct udp *)port;
+    int error = u->sides > 0 ? vb_udp_side_sleep(u) : 0;
+    return error < 0 ? error : vb_udp_sleep_own(u);
 }
 
 static uint64_t udp_deadline(const struct vb_port *port)
 {
     const struct udp *u = (const struct udp *)port;
-    return u->unit == 0 && has_company(u) ? atomic_load(&u->share->tick_ns) : UINT64_MAX;
+    uint64_t due_ns = u->unit == 0 && has_company(u) ? atomic_load(&u->share->tick_ns) : UINT64_MAX;
+    for (uint32_t i = 0; i < u->sides; i++) {
+        uint64_t side_ns = udp_deadline(&u->side[i]->port);
+        due_ns = side_ns < due_ns ? side_ns : due_ns;
+    }
+    return due_ns;
+}
+
+static struct vb_port *udp_itself(struct vb_port *port)
+{
+    return port;
 }
 
 static const struct vb_port_ops udp_ops = {
@@ -200,6 +220,7 @@ static const struct vb_port_ops udp_ops = {
     .serve = vb_udp_serve,
     .join = vb_udp_group_join,
     .leave = vb_udp_group_leave,
+    .udp = udp_itself,
 };
 
 static int open_one(const struct vb_udp_opts *opts, const union udp_address *address, bool joins,
@@ -360,6 +381,23 @@ static bool is_no_place(int error)
     return error == -ENOSPC || error == -EDQUOT || error == -EROFS || error == -EACCES;
 }
 
+// As the NIC's first address, shared or not: its numbers are the same on all.
+static int open_beside_first(const struct vb_udp_opts *opts, const union udp_address *at,
+                             struct vb_port **ports, uint32_t count)
+{
+    const struct udp *first = (const struct udp *)opts->beside;
+    struct vb_udp_opts like_first = *opts;
+    struct udp_share *others = NULL;
+    like_first.ecn = first->ecn;
+    if (first->share == NULL)
+        return open_unshared(&like_first, at, ports, count, opts->error_text);
+    int error = vb_udp_share_create(&like_first, at, count, &others);
+    if (error < 0)
+        return vb_udp_fail(opts->error_text, -error, "%.64s: no room in the registry: %s",
+                           opts->address, strerror(-error));
+    return open_shared(&like_first, at, others, ports, count);
+}
+
 int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count)
 {
     union udp_address at;
@@ -367,6 +405,8 @@ int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, ui
     int error = vb_udp_address_parse(opts->address, &at, opts->error_text);
     if (error < 0)
         return error;
+    if (opts->beside != NULL)
+        return open_beside_first(opts, &at, ports, count);
     // Without a registry or an inbox the address is ours alone, or not at all.
     if (!opts->shared || vb_udp_share_create(opts, &at, count, &others) < 0)
         return open_unshared(opts, &at, ports, count, opts->error_text);

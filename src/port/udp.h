@@ -16,6 +16,9 @@ struct vb_udp_opts {
     // own (qpn_base and qpn_count of the port). Without: the address is this one's alone.
     bool shared;
     uint32_t qp_numbers; // asked for; 0: 2^15
+    // The first port of a group on another address, whose numbers these ports have, too; they are
+    // closed before that group. NULL: none.
+    const struct vb_port *beside;
 };
 
 // 0 or a negative errno; error_text then says in words what was wrong.
@@ -25,6 +28,11 @@ int vb_udp_open(const struct vb_udp_opts *opts, struct vb_port **port);
 // the lowest bits of their destination queue pair name; of frames that were sent as one segmented
 // datagram all go where the first does.
 int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, uint32_t count);
+
+// Port and side are of one NIC's unit, on different addresses: what the side receives comes out of
+// the port from now on, what is sent from the side's address leaves by it, and it closes with the
+// port. -ENOSPC: it has three already; -EEXIST: it is on that address.
+int vb_udp_add_side(struct vb_port *port, struct vb_port *side);
 
 // Of frames that came another way passes those on that are for other NICs at the address. Returns
 // how many are left.

@@ -152,9 +152,18 @@ static void prepare(struct udp_group *g, socklen_t address_bytes)
     }
 }
 
+// The port itself or a side, by the family of the group's address.
+static struct udp *side_for(struct udp *u, const struct vb_ip *ip)
+{
+    for (uint32_t i = 0; i < u->sides; i++)
+        if (vb_ip_is_v4(ip) == u->ipv6 && vb_ip_is_v4(ip) != u->side[i]->ipv6)
+            return u->side[i];
+    return u;
+}
+
 int vb_udp_group_join(struct vb_port *port, const struct vb_ip *ip)
 {
-    struct udp *u = (struct udp *)port;
+    struct udp *u = side_for((struct udp *)port, ip);
     struct udp_group *g = find(u, ip);
 
     if (vb_ip_is_v4(ip) == u->ipv6)
@@ -179,7 +188,7 @@ int vb_udp_group_join(struct vb_port *port, const struct vb_ip *ip)
 
 void vb_udp_group_leave(struct vb_port *port, const struct vb_ip *ip)
 {
-    struct udp_group *g = find((struct udp *)port, ip);
+    struct udp_group *g = find(side_for((struct udp *)port, ip), ip);
 
     if (!g || g->fd < 0)
         return;
@@ -237,11 +246,8 @@ static uint32_t receive(struct udp *u, struct udp_group *g, struct vb_rx_frame *
         }
         struct udp_source *s = source_of(u, g, &g->from[i]);
         if (vb_udp_check(u, s, 0, g->bytes[i], len) && is_for_members(g->bytes[i]))
-            frames[made++] = (struct vb_rx_frame){.data = g->bytes[i],
-                                                  .head = g->bytes[i],
-                                                  .len = len,
-                                                  .src = s->ip,
-                                                  .group = &g->ip};
+            frames[made++] = (struct vb_rx_frame){
+                .data = g->bytes[i], .head = g->bytes[i], .len = len, .src = s->ip, .to = &g->ip};
     }
     return made;
 }

@@ -57,8 +57,8 @@ int vb_udp_mail_open(struct udp *u)
     if (m->out == NULL || m->in == NULL)
         return -ENOMEM;
     const struct registry *r = &u->share->registry;
-    m->taken = atomic_load(&r->file->slot[r->slot].mail[u->unit]);
-    if (!vb_registry_inbox(r, r->slot, u->unit, path))
+    m->taken = atomic_load(&r->file->slot[r->slot].site[r->site].mail[u->unit]);
+    if (!vb_registry_inbox(r, r->slot, r->site, u->unit, path))
         return -ENAMETOOLONG;
     return bind_inbox(m->fd, path);
 }
@@ -78,10 +78,15 @@ static const struct registry_slot *own_slot(const struct udp *u)
     return &u->share->registry.file->slot[u->share->registry.slot];
 }
 
+static const struct registry_site *own_site(const struct udp *u)
+{
+    return &own_slot(u)->site[u->share->registry.site];
+}
+
 bool vb_udp_mail_waits(const struct udp *u)
 {
     return u->mail.look ||
-           atomic_load_explicit(&own_slot(u)->mail[u->unit], memory_order_relaxed) != u->mail.taken;
+           atomic_load_explicit(&own_site(u)->mail[u->unit], memory_order_relaxed) != u->mail.taken;
 }
 
 // ---- sending on
@@ -120,15 +125,17 @@ void vb_udp_mail_flush(struct udp *u)
     struct udp_mail *m = &u->mail;
     const struct registry *r = &u->share->registry;
     struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct registry_member owner;
     char path[REGISTRY_PATH];
     if (m->out_used == 0)
         return;
     int before = vb_cancel_hold();
-    if (vb_registry_inbox(r, m->out_slot, m->out_unit, path)) {
+    if (vb_registry_read_at(r, m->out_slot, &u->share->ip, u->share->scope, &owner) &&
+        vb_registry_inbox(r, m->out_slot, owner.site, m->out_unit, path)) {
         memcpy(to.sun_path, path, strlen(path) + 1);
         // A full inbox loses frames, as a full socket does; one that nobody has is a death's.
         if (send_out(m, &to))
-            atomic_fetch_add(&r->file->slot[m->out_slot].mail[m->out_unit], 1);
+            atomic_fetch_add(&r->file->slot[m->out_slot].site[owner.site].mail[m->out_unit], 1);
         else if (errno == ECONNREFUSED || errno == ENOENT)
             atomic_store(&u->share->doubted, true);
     }
@@ -162,8 +169,7 @@ bool vb_udp_mail_divert(struct udp *u, const struct vb_rx_frame *frame, bool ste
     if (qpn <= UDP_QPN_MANAGERS)
         return qpn == VB_GSI_QPN && vb_udp_manage_divert(u, frame);
     if (!vb_registry_find(&s->registry, qpn, &slot) || slot == s->registry.slot ||
-        !vb_registry_is_at(&s->registry, slot, &s->ip, s->scope) ||
-        !vb_registry_read(&s->registry, slot, &m))
+        !vb_registry_read_at(&s->registry, slot, &s->ip, s->scope, &m))
         return false;
     vb_udp_mail_enclose(u, slot, qpn & (m.units - 1), frame);
     u->port.stats.rx_forwarded++;
@@ -189,7 +195,7 @@ static uint32_t unpack(struct udp *u, uint32_t total, struct vb_rx_frame *frames
         }
         at += padded(r.len);
         frames[made++] = (struct vb_rx_frame){
-            .data = frame, .head = frame, .len = r.len, .src = r.src, .ce = r.ce & 1};
+            .data = frame, .head = frame, .len = r.len, .src = r.src, .ce = r.ce & 1, .to = u->to};
     }
     return made;
 }
@@ -199,7 +205,7 @@ static uint32_t unpack(struct udp *u, uint32_t total, struct vb_rx_frame *frames
 uint32_t vb_udp_mail_receive(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
 {
     struct udp_mail *m = &u->mail;
-    uint32_t sent = atomic_load(&own_slot(u)->mail[u->unit]);
+    uint32_t sent = atomic_load(&own_site(u)->mail[u->unit]);
     if (room < FRAMES_MAX)
         return 0; // the next time, then
     int before = vb_cancel_hold();

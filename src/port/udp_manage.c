@@ -20,11 +20,14 @@ static struct registry_slot *own_slot(const struct udp *u)
     return &u->share->registry.file->slot[u->share->registry.slot];
 }
 
-// At our address now; at others, if we are there, whoever takes the rest does it soon.
-static void tell_system(struct udp_share *s)
+// At all of our addresses.
+static void tell_system(struct udp *u)
 {
-    atomic_fetch_add(&s->registry.file->changes, 1);
-    vb_udp_share_renew(s);
+    atomic_fetch_add(&u->share->registry.file->changes, 1);
+    vb_udp_share_renew(u->share);
+    for (uint32_t i = 0; i < u->sides; i++)
+        if (u->side[i]->share != NULL)
+            vb_udp_share_renew(u->side[i]->share);
 }
 
 void vb_udp_manage(struct vb_port *port, bool manages)
@@ -33,7 +36,7 @@ void vb_udp_manage(struct vb_port *port, bool manages)
     if (u->share == NULL)
         return;
     atomic_store(&own_slot(u)->manages, manages);
-    tell_system(u->share);
+    tell_system(u);
 }
 
 // Those that are given to who does not care are mostly of programs that only ask.
@@ -51,7 +54,7 @@ int vb_udp_serve(struct vb_port *port, uint32_t space, uint16_t number, bool ser
     if (!serves)
         vb_registry_port_give(&u->share->registry, space, number);
     if (error == 0 && is_steered(number))
-        tell_system(u->share);
+        tell_system(u);
     return error;
 }
 
@@ -93,8 +96,8 @@ uint32_t vb_udp_manage_services(const struct udp_share *s, const struct registry
 static bool manages_here(const struct udp *u, uint32_t slot, struct registry_member *m)
 {
     const struct udp_share *s = u->share;
-    return slot < REGISTRY_SLOTS && vb_registry_is_at(&s->registry, slot, &s->ip, s->scope) &&
-           vb_registry_read(&s->registry, slot, m) && m->manages;
+    return slot < REGISTRY_SLOTS && vb_registry_read_at(&s->registry, slot, &s->ip, s->scope, m) &&
+           m->manages;
 }
 
 static bool find_owner(const struct udp *u, const struct vb_cm_route *route,

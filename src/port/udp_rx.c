@@ -212,8 +212,12 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
         }
         if (!vb_udp_check(u, source, segment, frame, len))
             continue;
-        frames[made] = (struct vb_rx_frame){
-            .data = frame, .head = frame, .len = len, .src = source->ip, .ce = rx->ce[at]};
+        frames[made] = (struct vb_rx_frame){.data = frame,
+                                            .head = frame,
+                                            .len = len,
+                                            .src = source->ip,
+                                            .ce = rx->ce[at],
+                                            .to = u->to};
         // Only the first of merged packets was the system's to steer.
         if (__builtin_expect(stray, 0) && vb_udp_mail_divert(u, &frames[made], segment == 0))
             continue;
@@ -331,20 +335,26 @@ static uint32_t mind_others(struct udp *u, struct vb_rx_frame *frames, uint32_t 
     return made;
 }
 
-uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
+uint32_t vb_udp_receive_own(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
 {
-    struct udp *u = (struct udp *)port;
     struct udp_rx *rx = &u->rx;
     if (rx->at == rx->count)
         pull(u);
     uint32_t made = 0;
-    while (rx->at < rx->count && made < VB_PORT_RX_BATCH)
-        made += split(u, frames + made, VB_PORT_RX_BATCH - made);
+    while (rx->at < rx->count && made < room)
+        made += split(u, frames + made, room - made);
     if (u->share != NULL)
-        made += mind_others(u, frames + made, VB_PORT_RX_BATCH - made);
+        made += mind_others(u, frames + made, room - made);
     if (__builtin_expect(u->groups != NULL, 0))
-        made += vb_udp_group_receive(u, frames + made, VB_PORT_RX_BATCH - made);
+        made += vb_udp_group_receive(u, frames + made, room - made);
     return made;
+}
+
+uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames)
+{
+    struct udp *u = (struct udp *)port;
+    return __builtin_expect(u->sides > 0, 0) ? vb_udp_side_receive(u, frames)
+                                             : vb_udp_receive_own(u, frames, VB_PORT_RX_BATCH);
 }
 
 uint32_t vb_udp_sift(struct vb_port *port, struct vb_rx_frame *frames, uint32_t count)

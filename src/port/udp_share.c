@@ -41,6 +41,17 @@ static struct registry_slot *own_slot(struct udp_share *s)
     return &s->registry.file->slot[s->registry.slot];
 }
 
+// What a slot says of this address.
+static struct registry_site *site_of(struct udp_share *s, const struct registry_member *m)
+{
+    return &s->registry.file->slot[m->slot].site[m->site];
+}
+
+static struct registry_site *own_site(struct udp_share *s)
+{
+    return &own_slot(s)->site[s->registry.site];
+}
+
 // ---- who is there
 
 static void list_members(struct udp_share *s)
@@ -48,8 +59,7 @@ static void list_members(struct udp_share *s)
     struct udp_order *o = s->order;
     o->count = 0;
     for (uint32_t i = 0; i < REGISTRY_SLOTS; i++)
-        if (vb_registry_is_at(&s->registry, i, &s->ip, s->scope) &&
-            vb_registry_read(&s->registry, i, &o->member[o->count]))
+        if (vb_registry_read_at(&s->registry, i, &s->ip, s->scope, &o->member[o->count]))
             o->count++;
     o->live = o->count;
 }
@@ -113,8 +123,7 @@ static void store_order(struct udp_share *s)
     const struct udp_order *o = s->order;
     for (uint32_t i = 0; i < o->live; i++)
         for (uint32_t unit = 0; unit < o->member[i].units; unit++)
-            atomic_store(&s->registry.file->slot[o->member[i].slot].index[unit],
-                         o->member[i].index[unit]);
+            atomic_store(&site_of(s, &o->member[i])->index[unit], o->member[i].index[unit]);
 }
 
 // Finds out who died, and what that made of the others' places.
@@ -130,7 +139,7 @@ static void bury_dead(struct udp_share *s, uint64_t now_ns)
     vb_udp_steer_close(o->member, o->live, o->gone, gone, sockets);
     store_order(s);
     for (uint32_t i = o->live; i < o->count; i++)
-        vb_registry_bury(&s->registry, o->member[i].slot, now_ns);
+        vb_registry_bury(&s->registry, o->member[i].slot, o->member[i].site, now_ns);
     o->count = o->live;
 }
 
@@ -138,7 +147,7 @@ static void bury_dead(struct udp_share *s, uint64_t now_ns)
 static uint32_t choose_rest(struct udp_share *s, uint64_t now_ns)
 {
     const struct udp_order *o = s->order;
-    uint32_t own = own_slot(s)->index[0];
+    uint32_t own = own_site(s)->index[0];
     for (uint32_t i = 0; i < o->live; i++) {
         const struct registry_member *m = &o->member[i];
         bool lives = m->slot == s->registry.slot || silent_ns(m, now_ns) < SILENT_NS;
@@ -146,8 +155,8 @@ static uint32_t choose_rest(struct udp_share *s, uint64_t now_ns)
             return m->index[0];
     }
     for (uint32_t i = 0; i < o->live; i++)
-        atomic_store(&s->registry.file->slot[o->member[i].slot].takes_rest, 0);
-    atomic_store(&own_slot(s)->takes_rest, 1);
+        atomic_store(&site_of(s, &o->member[i])->takes_rest, 0);
+    atomic_store(&own_site(s)->takes_rest, 1);
     return own;
 }
 
@@ -295,13 +304,13 @@ void vb_udp_share_tend(struct udp_share *s, uint64_t now_ns)
 static void move_to(struct udp_share *s, uint32_t unit, uint32_t index)
 {
     const struct udp_order *o = s->order;
-    uint32_t before = atomic_exchange(&own_slot(s)->index[unit], index);
+    uint32_t before = atomic_exchange(&own_site(s)->index[unit], index);
     list_members(s);
     for (uint32_t i = 0; i < o->count; i++)
         for (uint32_t j = 0; j < o->member[i].units; j++)
             if (o->member[i].index[j] == index &&
                 (o->member[i].slot != s->registry.slot || j != unit))
-                atomic_store(&s->registry.file->slot[o->member[i].slot].index[j], before);
+                atomic_store(&site_of(s, &o->member[i])->index[j], before);
 }
 
 // A signal handler that runs a unit may have interrupted a thread that runs another, and holds the
@@ -327,7 +336,7 @@ void vb_udp_share_probe(struct udp *u, const uint8_t *frame, uint32_t len)
         return;
     uint32_t index = vb_get_be32(frame + UDP_PROBE_INDEX_AT);
     uint64_t at_ns = vb_get_be64(frame + PROBE_TIME_AT), now_ns = vb_clock_ns();
-    struct registry_slot *own = own_slot(s);
+    struct registry_site *own = own_site(s);
     if (!lock_briefly(s))
         return;
     if (!s->left && index < REGISTRY_INDEX_MAX && atomic_load(&own->index_ns[u->unit]) < at_ns) {
@@ -364,20 +373,25 @@ static void unlock_order(struct udp_share *s)
 }
 
 // What was left by NICs at addresses where nobody lives any more, and nobody else would clear.
+static bool is_deserted(const struct registry *r, const struct vb_ip *ip, uint32_t scope)
+{
+    for (uint32_t i = 0; i < REGISTRY_SLOTS; i++)
+        if (vb_registry_is_at(r, i, ip, scope) && vb_registry_is_alive(r, i))
+            return false;
+    return true;
+}
+
 static void clear_deserted(struct udp_share *s, uint64_t now_ns)
 {
-    const struct registry *r = &s->registry;
+    struct registry *r = &s->registry;
+    struct vb_ip ip;
+    uint32_t scope;
     for (uint32_t i = 0; i < REGISTRY_SLOTS; i++) {
-        const struct registry_slot *slot = &r->file->slot[i];
-        uint64_t half[2] = {atomic_load(&slot->address[0]), atomic_load(&slot->address[1])};
-        struct vb_ip ip;
-        bool deserted = atomic_load(&slot->id) != 0 && !vb_registry_is_alive(r, i);
-        memcpy(ip.b, half, sizeof half);
-        for (uint32_t j = 0; j < REGISTRY_SLOTS && deserted; j++)
-            deserted = !vb_registry_is_at(r, j, &ip, atomic_load(&slot->scope)) ||
-                       !vb_registry_is_alive(r, j);
-        if (deserted)
-            vb_registry_bury(&s->registry, i, now_ns);
+        if (atomic_load(&r->file->slot[i].id) == 0 || vb_registry_is_alive(r, i))
+            continue;
+        for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+            if (!vb_registry_address(r, i, site, &ip, &scope) || is_deserted(r, &ip, scope))
+                vb_registry_bury(r, i, site, now_ns);
     }
 }
 
@@ -388,6 +402,9 @@ static int claim(struct udp_share *s, const struct vb_udp_opts *opts)
     uint64_t now_ns = vb_clock_ns();
     clear_deserted(s, now_ns);
     bury_dead(s, now_ns);
+    if (opts->beside != NULL)
+        return vb_registry_join(&s->registry, &((const struct udp *)opts->beside)->share->registry,
+                                &s->ip, s->scope);
     return vb_registry_claim(&s->registry, span ? span : 1, s->units, &s->ip, s->scope, now_ns);
 }
 
@@ -449,14 +466,14 @@ static uint32_t cookie_of(int fd)
 static void take_places(struct udp_share *s)
 {
     for (uint32_t unit = 0; unit < s->units; unit++)
-        atomic_store(&own_slot(s)->cookie[unit], cookie_of(s->unit[unit]->fd));
+        atomic_store(&own_site(s)->cookie[unit], cookie_of(s->unit[unit]->fd));
     part_members(s);
     uint32_t sockets = count_sockets(s->order->member, s->order->live);
     for (uint32_t unit = 0; unit < s->units; unit++)
-        atomic_store(&own_slot(s)->index[unit], sockets + unit);
+        atomic_store(&own_site(s)->index[unit], sockets + unit);
     for (uint32_t i = 0; i < s->order->live; i++)
-        atomic_store(&s->registry.file->slot[s->order->member[i].slot].takes_rest, 0);
-    atomic_store(&own_slot(s)->takes_rest, 1); // who has just come is not stopped
+        atomic_store(&site_of(s, &s->order->member[i])->takes_rest, 0);
+    atomic_store(&own_site(s)->takes_rest, 1); // who has just come is not stopped
     list_members(s);
 }
 
@@ -479,8 +496,8 @@ int vb_udp_share_enter(struct udp_share *s)
 static int from_high(const void *a, const void *b)
 {
     const struct udp *x = *(struct udp *const *)a, *y = *(struct udp *const *)b;
-    uint32_t i = atomic_load(&own_slot(x->share)->index[x->unit]);
-    uint32_t j = atomic_load(&own_slot(y->share)->index[y->unit]);
+    uint32_t i = atomic_load(&own_site(x->share)->index[x->unit]);
+    uint32_t j = atomic_load(&own_site(y->share)->index[y->unit]);
     return i < j ? 1 : i > j ? -1 : 0;
 }
 
@@ -531,10 +548,10 @@ static void pass_rest(struct udp_share *s, uint64_t now_ns)
     for (uint32_t i = 0; i < o->live; i++)
         if (silent_ns(&o->member[i], now_ns) < silent_ns(&o->member[heir], now_ns))
             heir = i;
-    if (atomic_exchange(&own_slot(s)->takes_rest, 0) != 0)
+    if (atomic_exchange(&own_site(s)->takes_rest, 0) != 0)
         s->order->member[heir].takes_rest = true;
     if (o->member[heir].takes_rest)
-        atomic_store(&s->registry.file->slot[o->member[heir].slot].takes_rest, 1);
+        atomic_store(&site_of(s, &o->member[heir])->takes_rest, 1);
 }
 
 // A child that was forked at a bad moment keeps our sockets, which then stay in their places: some

@@ -33,8 +33,9 @@ struct udp_share {
     struct udp_order *order; // room to think
 };
 
-// Takes a slot for `units` sockets at the address; others wait with theirs until
-// vb_udp_share_enter(). 0 or a negative errno: there is no registry, or no room in it.
+// Takes a slot for `units` sockets at the address, or puts the slot of opts->beside there, too;
+// others wait with theirs until vb_udp_share_enter(). 0 or a negative errno: there is no registry,
+// or no room in it.
 int vb_udp_share_create(const struct vb_udp_opts *opts, const union udp_address *at, uint32_t units,
                         struct udp_share **share);
 void vb_udp_share_destroy(struct udp_share *share); // of sockets that were never bound

@@ -24,6 +24,7 @@ enum {
     UDP_SOURCES = 256,    // power of two
     UDP_KNOWN = 64,       // power of two
     UDP_ROOM_UNKNOWN = -2,
+    UDP_SIDES = REGISTRY_SITES - 1,
     UDP_QPN_MANAGERS = 1, // queue pairs up to this one are the managers'
 };
 
@@ -124,18 +125,34 @@ struct udp {
     struct udp_tx tx;
     struct udp_rx rx;
     struct udp_room room;
+    struct udp *side[UDP_SIDES]; // on the NIC's further addresses (udp_side.c)
+    uint32_t sides;
+    uint32_t warmth, since; // where there are sides: how likely it is that frames wait, and
+                            // receives since somebody looked
+    // Of a side: what its frames came to, and its descriptor in the first port's `epoll`.
+    const struct vb_ip *to;
+    int watched;
 };
 
 void vb_udp_tx_init(struct udp_tx *tx, const union udp_address *local);
 void vb_udp_send(struct vb_port *port, struct vb_txq *txq);
+void vb_udp_send_own(struct udp *u, struct vb_txq *txq); // by its own socket, not by its sides'
 int vb_udp_rx_init(struct udp_rx *rx, const union udp_address *local); // -ENOMEM
 void vb_udp_rx_fini(struct udp_rx *rx);
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames);
+uint32_t vb_udp_receive_own(struct udp *u, struct vb_rx_frame *frames, uint32_t room);
 // A source from which nothing is known yet, and whether a frame from a source is sound.
 void vb_udp_meet(const struct udp *u, struct udp_source *s, const struct vb_ip *ip, uint16_t port,
                  const struct vb_ip *to);
 bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
                   uint32_t len);
+
+// Sides: for a port that has some.
+struct udp *vb_udp_side_of(struct udp *u, const struct vb_ip *local); // the port itself: nobody's
+void vb_udp_side_send(struct udp *u, struct vb_txq *txq);
+uint32_t vb_udp_side_receive(struct udp *u, struct vb_rx_frame *frames); // as vb_udp_receive()
+int vb_udp_side_sleep(struct udp *u); // 0 or more: `epoll` watches them; -EAGAIN, or another errno
+int vb_udp_sleep_own(struct udp *u);
 
 // Room at receivers on this machine, for frames that nobody acknowledges (udp_room.c).
 void vb_udp_room_init(struct udp_room *room);

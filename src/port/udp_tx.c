@@ -277,17 +277,24 @@ static void send_all(struct udp *u, struct vb_txq *txq)
     }
 }
 
-void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
+void vb_udp_send_own(struct udp *u, struct vb_txq *txq)
 {
-    struct udp *u = (struct udp *)port;
-    int before = vb_cancel_hold();
     if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
         send_one(u, txq);
-        vb_cancel_allow(before);
         return;
     }
     if (txq->count - txq->taken == 2)
         swap_two(txq);
     send_all(u, txq);
+}
+
+void vb_udp_send(struct vb_port *port, struct vb_txq *txq)
+{
+    struct udp *u = (struct udp *)port;
+    int before = vb_cancel_hold();
+    if (__builtin_expect(u->sides > 0, 0))
+        vb_udp_side_send(u, txq);
+    else
+        vb_udp_send_own(u, txq);
     vb_cancel_allow(before);
 }

@@ -21,8 +21,12 @@ VB_VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_at
 
     if (attr->port_num != VB_VERBS_PORT)
         why = "there is only port 1";
-    else if (!attr->is_global || attr->grh.sgid_index != 0)
-        why = "the path needs the peer's GID (RoCE) and our GID 0";
+    else if (!attr->is_global)
+        why = "the path needs the peer's GID (RoCE)";
+    else if (attr->grh.sgid_index >= vb_verbs_of(pd->context)->gids.count)
+        why = "there is no GID of that sgid_index";
+    else if (vb_verbs_take_gid(pd->context, attr->grh.sgid_index, "ibv_create_ah") != 0)
+        return NULL;
     else
         ah = calloc(1, sizeof *ah);
     if (!ah) {
@@ -32,6 +36,7 @@ VB_VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_at
     ah->ah.context = pd->context;
     ah->ah.pd = pd;
     ah->attr = *attr;
+    ah->source = vb_verbs_gid_source(pd->context, attr->grh.sgid_index);
     return &ah->ah;
 }
 
@@ -54,8 +59,8 @@ VB_VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t por
                                         struct ibv_ah_attr *attr)
 {
     const uint8_t *head = (const uint8_t *)grh;
+    union ibv_gid to;
 
-    (void)context;
     memset(attr, 0, sizeof *attr);
     attr->port_num = port;
     attr->sl = wc->sl;
@@ -70,6 +75,7 @@ VB_VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t por
         attr->grh.dgid = grh->sgid;
         attr->grh.flow_label = ntohl(grh->version_tclass_flow) & 0xfffff;
         attr->grh.traffic_class = (uint8_t)(ntohl(grh->version_tclass_flow) >> 20);
+        attr->grh.sgid_index = (uint8_t)vb_verbs_find_gid(context, &grh->dgid, &grh->sgid);
         return 0;
     }
     if (head[V4_AT] >> 4 != IP_VERSION_4) {
@@ -78,6 +84,8 @@ VB_VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t por
     }
     attr->grh.traffic_class = head[V4_AT + 1];
     map_v4(&attr->grh.dgid, head + V4_AT + 12);
+    map_v4(&to, head + V4_AT + 16);
+    attr->grh.sgid_index = (uint8_t)vb_verbs_find_gid(context, &to, &attr->grh.dgid);
     return 0;
 }
 

@@ -190,6 +190,7 @@ static void set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, u
         return;
     }
     memcpy(wr->to.gid, VB_VERBS_CAST(vb_verbs_ah, ah)->attr.grh.dgid.raw, 16);
+    wr->to.source = VB_VERBS_CAST(vb_verbs_ah, ah)->source;
     wr->to.qpn = qpn;
     wr->to.qkey = qkey & 0x80000000 ? of(ex)->attr.qkey : qkey;
 }

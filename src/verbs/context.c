@@ -136,6 +136,7 @@ VB_VERBS_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     vb_fifo_init(&c->qps);
     vb_fifo_init(&c->srqs);
     vb_fifo_init(&c->xrcds);
+    vb_verbs_list_gids(c->nic, &c->gids);
     c->now = vb_verbs_generation();
     c->generation = *c->now;
     if (!open_descriptors(c)) {

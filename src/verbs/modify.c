@@ -90,7 +90,7 @@ static void merge(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int ma
         to->en_sqd_async_notify = from->en_sqd_async_notify;
 }
 
-static const char *judge(const struct ibv_qp_attr *a, int mask)
+static const char *judge(const struct ibv_qp_attr *a, int mask, uint32_t gids)
 {
     if (mask & IBV_QP_PORT && a->port_num != VB_VERBS_PORT)
         return "there is only port 1";
@@ -98,8 +98,8 @@ static const char *judge(const struct ibv_qp_attr *a, int mask)
         return "there is only P_Key 0";
     if (mask & IBV_QP_AV && !a->ah_attr.is_global)
         return "the path needs the peer's GID (RoCE): give is_global and grh.dgid";
-    if (mask & IBV_QP_AV && a->ah_attr.grh.sgid_index != 0)
-        return "there is only GID 0";
+    if (mask & IBV_QP_AV && a->ah_attr.grh.sgid_index >= gids)
+        return "there is no GID of that sgid_index";
     if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
         return "path_mtu is none of 256 to 4096";
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > VB_VERBS_MAX_RD_ATOMIC)
@@ -169,6 +169,22 @@ static void tell_handles(const struct vb_verbs_qp *qp, enum ibv_qp_state state)
     vb_verbs_process_unlock();
 }
 
+// The NIC is on the address that the path begins at; or, for datagrams, on all that are known.
+static int take_path(const struct vb_verbs_qp *qp, int mask, const struct ibv_qp_attr *a,
+                     struct vb_qp_change *change)
+{
+    struct ibv_context *context = qp->qp.qp_base.context;
+    uint32_t index = a->ah_attr.grh.sgid_index;
+
+    if (qp->service == VB_SERVICE_UD) {
+        if (change->to == VB_QP_INIT)
+            vb_verbs_gid_datagrams(context);
+        return 0;
+    }
+    memcpy(change->local, vb_verbs_of(context)->gids.gid[index].raw, sizeof change->local);
+    return mask & IBV_QP_AV ? vb_verbs_take_gid(context, index, "ibv_modify_qp") : 0;
+}
+
 VB_VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
     if (vb_verbs_refuse_dead(ibv->context, "ibv_modify_qp"))
@@ -182,13 +198,15 @@ VB_VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, 
         return vb_verbs_fail(EINVAL, "ibv_modify_qp", "no such state");
     if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
         return fail_step(from, to, EINVAL, "it is in another state than cur_qp_state says");
-    const char *why = judge(attr, mask);
+    const char *why = judge(attr, mask, vb_verbs_of(ibv->context)->gids.count);
     if (!why && (mask & needed(qp->service, from, to)) != needed(qp->service, from, to))
         why = "an attribute that this step needs is missing";
     if (why)
         return fail_step(from, to, EINVAL, why);
     merge(&merged, attr, mask);
-    const struct vb_qp_change change = change_of(&merged, to);
+    struct vb_qp_change change = change_of(&merged, to);
+    if (take_path(qp, mask, &merged, &change) != 0)
+        return errno;
     vb_verbs_lock_cqs(qp);
     int err = vb_qp_change(qp->nic, &change);
     vb_verbs_unlock_cqs(qp);

@@ -139,7 +139,7 @@ int vb_verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_po
         .state = IBV_PORT_ACTIVE,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = vb_verbs_active_mtu(),
-        .gid_tbl_len = 1,
+        .gid_tbl_len = (int)vb_verbs_of(context)->gids.count,
         .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         .max_msg_sz = 1u << 30,
         .pkey_tbl_len = 1,
@@ -150,7 +150,6 @@ int vb_verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_po
         .link_layer = IBV_LINK_LAYER_ETHERNET,
     };
 
-    (void)context;
     if (port != VB_VERBS_PORT)
         return vb_verbs_fail(EINVAL, "ibv_query_port", "there is only port 1");
     memset(attr, 0, size);
@@ -169,11 +168,14 @@ VB_VERBS_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
 VB_VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
                                   union ibv_gid *gid)
 {
-    if (port != VB_VERBS_PORT || index != 0) {
+    const struct vb_verbs_gids *gids = &vb_verbs_of(context)->gids;
+
+    if (port != VB_VERBS_PORT || index < 0 || (uint32_t)index >= gids->count) {
         errno = EINVAL;
         return -1;
     }
-    vb_nic_gid(vb_verbs_of(context)->nic, gid->raw);
+    *gid = gids->gid[index];
+    vb_verbs_gid_asked(context, (uint32_t)index);
     return 0;
 }
 
@@ -203,11 +205,14 @@ static uint32_t find_interface(const uint8_t gid[16])
     return found ? found : if_nametoindex("lo"); // 127.0.0.2 is nobody's by name
 }
 
-static void describe_gid(struct ibv_context *context, struct ibv_gid_entry *entry)
+static void describe_gid(struct ibv_context *context, uint32_t index, struct ibv_gid_entry *entry)
 {
-    *entry = (struct ibv_gid_entry){.port_num = VB_VERBS_PORT, .gid_type = IBV_GID_TYPE_ROCE_V2};
-    vb_nic_gid(vb_verbs_of(context)->nic, entry->gid.raw);
+    *entry = (struct ibv_gid_entry){.gid = vb_verbs_of(context)->gids.gid[index],
+                                    .gid_index = index,
+                                    .port_num = VB_VERBS_PORT,
+                                    .gid_type = IBV_GID_TYPE_ROCE_V2};
     entry->ndev_ifindex = find_interface(entry->gid.raw);
+    vb_verbs_gid_asked(context, index);
 }
 
 VB_VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
@@ -216,9 +221,9 @@ VB_VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port
 {
     struct ibv_gid_entry all;
 
-    if (port != VB_VERBS_PORT || index != 0 || flags)
+    if (port != VB_VERBS_PORT || index >= vb_verbs_of(context)->gids.count || flags)
         return flags ? EOPNOTSUPP : EINVAL;
-    describe_gid(context, &all);
+    describe_gid(context, index, &all);
     memcpy(entry, &all, entry_size < sizeof all ? entry_size : sizeof all);
     return 0;
 }
@@ -228,12 +233,16 @@ VB_VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
                                              uint32_t flags, size_t entry_size)
 {
     struct ibv_gid_entry all;
+    uint32_t count = vb_verbs_of(context)->gids.count;
 
-    if (flags || max_entries == 0)
+    if (flags || max_entries < count)
         return flags ? -EOPNOTSUPP : -EINVAL;
-    describe_gid(context, &all);
-    memcpy(entries, &all, entry_size < sizeof all ? entry_size : sizeof all);
-    return 1;
+    for (uint32_t i = 0; i < count; i++) {
+        describe_gid(context, i, &all);
+        memcpy((uint8_t *)entries + i * entry_size, &all,
+               entry_size < sizeof all ? entry_size : sizeof all);
+    }
+    return (ssize_t)count;
 }
 
 // 1 is RoCE v2 here, as ibv_devinfo reads it.
@@ -242,8 +251,7 @@ VB_VERBS_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port
 VB_VERBS_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
                                        unsigned int index, int *type)
 {
-    (void)context;
-    if (port != VB_VERBS_PORT || index != 0) {
+    if (port != VB_VERBS_PORT || index >= vb_verbs_of(context)->gids.count) {
         errno = EINVAL;
         return -1;
     }

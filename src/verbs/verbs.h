@@ -49,6 +49,18 @@ struct vb_verbs_left {
     struct ibv_async_event event[VB_VERBS_LEFT];
 };
 
+enum {
+    VB_VERBS_GIDS = 4
+};
+
+// Of the port, as long as the device is open (gid.c).
+struct vb_verbs_gids {
+    union ibv_gid gid[VB_VERBS_GIDS];
+    uint32_t count;
+    atomic_uint asked;     // those that the program knows, as bits
+    atomic_bool datagrams; // it has a queue pair that gets what anybody sends
+};
+
 struct vb_verbs_context {
     struct verbs_context base; // base.context is what applications hold
     uint32_t generation;       // of the process that opened it
@@ -57,6 +69,7 @@ struct vb_verbs_context {
     struct vb_nic *nic;        // the process's
     struct vb_fifo cqs, qps, srqs, xrcds;
     struct vb_verbs_left left;
+    struct vb_verbs_gids gids;
 };
 
 struct vb_verbs_td {
@@ -142,6 +155,7 @@ struct vb_verbs_xrcd {
 struct vb_verbs_ah {
     struct ibv_ah ah;
     struct ibv_ah_attr attr;
+    uint32_t source; // as of struct vb_send_wr
 };
 
 // What ibv_wr_start() has begun.
@@ -275,6 +289,19 @@ struct vb_verbs_address {
 bool vb_verbs_address(uint32_t i, struct vb_verbs_address *address);
 enum ibv_mtu vb_verbs_active_mtu(void);
 uint64_t vb_verbs_guid(void); // of this machine, in network byte order
+
+// ---- gid.c
+void vb_verbs_list_gids(struct vb_nic *nic, struct vb_verbs_gids *gids);
+// The NIC is on that address from now on. 0 or a positive errno, said for `verb`.
+int vb_verbs_take_gid(struct ibv_context *context, uint32_t index, const char *verb);
+// Datagrams to what a program was told come to it: once it has asked, and can receive them.
+void vb_verbs_gid_asked(struct ibv_context *context, uint32_t index);
+void vb_verbs_gid_datagrams(struct ibv_context *context);
+// The one that a datagram came to; of a group's the one to answer its sender from.
+uint32_t vb_verbs_find_gid(struct ibv_context *context, const union ibv_gid *to,
+                           const union ibv_gid *peer);
+// As of struct vb_send_wr; 0: the NIC is not on it.
+uint32_t vb_verbs_gid_source(struct ibv_context *context, uint32_t index);
 
 // ---- log.c: words on standard error, as far as VERBENA_LOG asks for them
 enum vb_verbs_level {

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -60,16 +61,35 @@ struct side {
     uint32_t number; // of the next ping
 };
 
+static void read_address(const char *text, uint8_t gid[16])
+{
+    char mapped[80];
+    snprintf(mapped, sizeof mapped, "::ffff:%s", text);
+    if (inet_pton(AF_INET6, strchr(text, ':') ? text : mapped, gid) != 1)
+        abort();
+}
+
+static bool take_addresses(struct side *s)
+{
+    uint8_t gid[16];
+    for (unsigned i = 1; i < s->crowd->addresses; i++) {
+        read_address(s->crowd->address[i], gid);
+        if (vb_nic_take_address_or_say(s->nic, gid, s->me->why) != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool open_side(struct side *s)
 {
     struct vb_pd *pd;
-    const struct vb_nic_opts opts = {.address = s->crowd->address,
+    const struct vb_nic_opts opts = {.address = s->crowd->address[0],
                                      .port = "udp",
                                      .faults = "off",
                                      .units = s->crowd->units,
                                      .drain_ms = 1,
                                      .error_text = s->me->why};
-    if (vb_nic_open(&opts, &s->nic) != 0)
+    if (vb_nic_open(&opts, &s->nic) != 0 || !take_addresses(s))
         return false;
     if (vb_pd_alloc(s->nic, &pd) != 0 || vb_channel_create(s->nic, &s->channel) != 0)
         return false;
@@ -108,7 +128,9 @@ static bool connect_side(struct side *s, const struct crowd_mate *other)
     struct vb_qp_peer peer = {.psn = 7, .our_psn = 7, .mtu = 1024, .timeout = 14};
     while (atomic_load(&other->stage) == 0)
         nap_ms(1);
-    vb_nic_gid(s->nic, peer.gid);
+    unsigned pair = (unsigned)(s->me - s->crowd->mate) / 2;
+    read_address(s->crowd->address[pair % s->crowd->addresses], peer.gid);
+    memcpy(peer.local, peer.gid, sizeof peer.local);
     peer.qpn = atomic_load(&other->qpn);
     for (int i = 0; i < DEPTH; i++)
         if (i == 0 && vb_qp_connect(s->qp, &peer) != 0)
@@ -238,12 +260,20 @@ void crowd_add_pair(struct crowd *c)
 
 struct crowd *crowd_start(const char *address, unsigned count, bool sleepy, uint32_t units)
 {
+    return crowd_start_on(&address, 1, count, sleepy, units);
+}
+
+struct crowd *crowd_start_on(const char *const *addresses, unsigned addresses_count, unsigned count,
+                             bool sleepy, uint32_t units)
+{
     struct crowd *c =
         mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(c != MAP_FAILED);
     c->sleepy = sleepy;
     c->units = units;
-    snprintf(c->address, sizeof c->address, "%s", address);
+    c->addresses = addresses_count;
+    for (unsigned i = 0; i < addresses_count; i++)
+        snprintf(c->address[i], sizeof c->address[i], "%s", addresses[i]);
     while (c->count < count)
         crowd_add_pair(c);
     return c;

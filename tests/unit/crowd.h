@@ -11,6 +11,7 @@
 
 enum {
     CROWD_MAX = 16,
+    CROWD_ADDRESSES = 4, // of each process
     CROWD_SOON_MS = 10000,
 };
 
@@ -27,14 +28,18 @@ struct crowd_mate {
 
 struct crowd {
     unsigned count;
-    char address[64];
-    bool sleepy;    // the odd ones wait for events instead of polling
-    uint32_t units; // of each NIC
+    char address[CROWD_ADDRESSES][64];
+    unsigned addresses; // pairs use them in turn
+    bool sleepy;        // the odd ones wait for events instead of polling
+    uint32_t units;     // of each NIC
     struct crowd_mate mate[CROWD_MAX];
 };
 
 // Starts `count` processes (even) one after the other and waits until all pairs exchange pings.
 struct crowd *crowd_start(const char *address, unsigned count, bool sleepy, uint32_t units);
+// The same, each process on all of the addresses.
+struct crowd *crowd_start_on(const char *const *addresses, unsigned addresses_count, unsigned count,
+                             bool sleepy, uint32_t units);
 // Two more, connected with each other.
 void crowd_add_pair(struct crowd *c);
 // Longest waits are counted from now on.

@@ -171,6 +171,87 @@ static void establish(struct rig *r, uint32_t id[2])
     event(r, B, VB_CM_EVENT_ESTABLISHED, NULL);
 }
 
+// ---- other addresses than the managers'
+
+static const struct vb_ip second[2] = {{{0xfd, [15] = 1}}, {{0xfd, [15] = 2}}};
+
+// From and to the address given, if the message is of that kind.
+static void pass_at(struct rig *r, int from, enum vb_cm_kind kind, const struct vb_ip at[2])
+{
+    struct vb_ip src, dst;
+    struct vb_cm_message m;
+
+    assert_true(vb_cm_take_message_from(r->cm[from], &src, &dst, r->last[from]));
+    assert_memory_equal(&src, &at[from], sizeof src);
+    assert_memory_equal(&dst, &at[!from], sizeof dst);
+    assert_int_equal(vb_cm_decode(r->last[from], VB_MAD_BYTES, &m), VB_CM_DECODE_OK);
+    assert_string_equal(vb_cm_kind_text(m.kind), vb_cm_kind_text(kind));
+    vb_cm_input_at(r->cm[!from], r->now_ns, &src, &dst, r->last[from], VB_MAD_BYTES);
+    assert_true(vb_cm_is_sane(r->cm[!from]));
+}
+
+static void test_other_addresses(void **state)
+{
+    struct rig *r = *state;
+    struct vb_cm_request q = request();
+    struct vb_cm_event e;
+    uint32_t id[2];
+
+    q.peer = second[B];
+    q.local = second[A];
+    assert_int_equal(vb_cm_listen(r->cm[B], SERVICE, 0, 0, r), 0);
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id[A]), 0);
+    pass_at(r, A, VB_CM_REQ, second);
+    id[B] = event(r, B, VB_CM_EVENT_REQUEST, &e);
+    assert_memory_equal(&e.local, &second[B], sizeof e.local);
+    assert_memory_equal(e.message.req.primary.local_gid, second[A].b, 16);
+    assert_memory_equal(e.message.req.primary.remote_gid, second[B].b, 16);
+    assert_int_equal(vb_cm_accept(r->cm[B], r->now_ns, id[B], &answer), 0);
+    pass_at(r, B, VB_CM_REP, second);
+    event(r, A, VB_CM_EVENT_REPLY, &e);
+    assert_memory_equal(&e.local, &second[A], sizeof e.local);
+    wait_for(r, 100000000);
+    pass_at(r, B, VB_CM_REP, second); // again, by the clock
+    assert_int_equal(vb_cm_confirm(r->cm[A], r->now_ns, id[A], NULL), 0);
+    pass_at(r, A, VB_CM_RTU, second);
+    event(r, B, VB_CM_EVENT_ESTABLISHED, NULL);
+    assert_int_equal(vb_cm_disconnect(r->cm[B], r->now_ns, id[B], NULL), 0);
+    pass_at(r, B, VB_CM_DREQ, second);
+    pass_at(r, A, VB_CM_DREP, second);
+}
+
+// What is answered at once leaves from where it came to; and a request must name that address.
+static void test_refusals_at_other_addresses(void **state)
+{
+    struct rig *r = *state;
+    struct vb_cm_request q = request();
+    struct vb_cm_lookup l = {.peer = second[B], .local = second[A], .service_id = SERVICE};
+    struct vb_cm_event e;
+    uint32_t id;
+
+    q.peer = second[B];
+    q.local = second[A];
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id), 0);
+    pass_at(r, A, VB_CM_REQ, second);
+    pass_at(r, B, VB_CM_REJ, second);
+    event(r, A, VB_CM_EVENT_REJECTED, &e);
+    assert_int_equal(e.reason, VB_CM_INVALID_SERVICE);
+    event(r, A, VB_CM_EVENT_GONE, NULL);
+    assert_int_equal(vb_cm_sidr_ask(r->cm[A], r->now_ns, &l, &id), 0);
+    pass_at(r, A, VB_CM_SIDR_REQ, second);
+    pass_at(r, B, VB_CM_SIDR_REP, second);
+    event(r, A, VB_CM_EVENT_SIDR_REPLY, NULL);
+    assert_int_equal(vb_cm_listen(r->cm[B], SERVICE, 0, 0, r), 0);
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id), 0);
+    struct vb_ip from, to;
+    assert_true(vb_cm_take_message_from(r->cm[A], &from, &to, r->last[A]));
+    vb_cm_input(r->cm[B], r->now_ns, &from, r->last[A], VB_MAD_BYTES); // at the manager's own
+    const struct vb_ip mixed[2] = {second[A], ip[B]};
+    pass_at(r, B, VB_CM_REJ, mixed);
+    assert_int_equal(vb_cm_abandon(r->cm[A], r->now_ns, id), 0);
+    pass_at(r, A, VB_CM_REJ, second); // that we no longer wait
+}
+
 static void test_connects(void **state)
 {
     struct rig *r = *state;
@@ -754,6 +835,8 @@ int main(void)
         T(test_flood),
         T(test_no_room),
         T(test_listeners),
+        T(test_other_addresses),
+        T(test_refusals_at_other_addresses),
         T(test_sidr),
         T(test_lap_is_refused),
         T(test_ids),

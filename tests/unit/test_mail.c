@@ -211,18 +211,18 @@ static void test_a_sign_of_life_from_just_now(void **state)
     struct udp_share *s = ((struct udp *)p.port[0])->share;
     struct registry_slot *other =
         &s->registry.file->slot[p.port[2]->qpn_base >> REGISTRY_RANGE_BITS];
-    assert_int_equal(atomic_load(&other->takes_rest), 1); // the newest
+    assert_int_equal(atomic_load(&other->site[0].takes_rest), 1); // the newest
     atomic_store(&other->beat_ns, vb_clock_ns() + 100000000);
     atomic_store(&s->doubted, true);
     s->mended_ns = 0;
     (void)p.port[0]->ops->receive(p.port[0], p.frames);
     assert_true(s->mended_ns != 0);
-    assert_int_equal(atomic_load(&other->takes_rest), 1);
+    assert_int_equal(atomic_load(&other->site[0].takes_rest), 1);
     atomic_store(&other->beat_ns, 1); // and now it is
     atomic_store(&s->doubted, true);
     s->mended_ns = 0;
     (void)p.port[0]->ops->receive(p.port[0], p.frames);
-    assert_int_equal(atomic_load(&other->takes_rest), 0);
+    assert_int_equal(atomic_load(&other->site[0].takes_rest), 0);
     close_place(&p);
 }
 
@@ -259,7 +259,7 @@ static void test_a_probe_that_finds_the_lock_taken(void **state)
     assert_true(atomic_load(&s->doubted));
     expect(&p, 0, 0, 0);
     assert_false(atomic_load(&s->doubted)); // asked again
-    assert_true(atomic_load(&own->index_ns[0]) != 0);
+    assert_true(atomic_load(&own->site[0].index_ns[0]) != 0);
     close_place(&p);
 }
 
@@ -272,7 +272,7 @@ static void test_bad_mail(void **state)
     open_place(&p, udp_kit_family(state), 0);
     const struct udp *u = (const struct udp *)p.port[1];
     const struct registry *r = &u->share->registry;
-    assert_true(vb_registry_inbox(r, r->slot, 0, path));
+    assert_true(vb_registry_inbox(r, r->slot, 0, 0, path));
     memcpy(to.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     for (unsigned round = 0; round < 300; round++) {
@@ -283,7 +283,7 @@ static void test_bad_mail(void **state)
         if (round % 2)
             mail[0] = (uint32_t)vb_prng_below(&prng, 300); // a length that may be right
         assert_int_equal(sendto(fd, mail, len, 0, (const struct sockaddr *)&to, sizeof to), len);
-        atomic_fetch_add(&r->file->slot[r->slot].mail[0], 1);
+        atomic_fetch_add(&r->file->slot[r->slot].site[0].mail[0], 1);
         for (unsigned n = 0; n < 4; n++) {
             uint32_t count = p.port[1]->ops->receive(p.port[1], p.frames);
             for (uint32_t f = 0; f < count; f++)
@@ -312,14 +312,14 @@ static void test_false_probes(void **state)
     for (size_t len = 16; len <= sizeof probe; len++)
         assert_int_equal(sendto(p.from.fd, probe, len, 0, &p.from.to.any, p.from.to_bytes), len);
     expect(&p, 0, 0, 0);
-    assert_true(atomic_load(&r->file->slot[r->slot].index_ns[0]) < UINT64_MAX / 2);
+    assert_true(atomic_load(&r->file->slot[r->slot].site[0].index_ns[0]) < UINT64_MAX / 2);
     // One that knows it can: and the others make room.
     vb_put_be64(probe + 12, r->file->secret);
     vb_put_be64(probe + 20, UINT64_MAX / 2);
     assert_int_equal(sendto(p.from.fd, probe, 32, 0, &p.from.to.any, p.from.to_bytes), 32);
     expect(&p, 0, 0, 0);
-    assert_true(atomic_load(&r->file->slot[r->slot].index_ns[0]) == UINT64_MAX / 2);
-    assert_int_equal(atomic_load(&r->file->slot[r->slot].index[0]), 1);
+    assert_true(atomic_load(&r->file->slot[r->slot].site[0].index_ns[0]) == UINT64_MAX / 2);
+    assert_int_equal(atomic_load(&r->file->slot[r->slot].site[0].index[0]), 1);
     close_place(&p);
 }
 
@@ -335,7 +335,7 @@ static void test_a_wrong_order_mends_itself(void **state)
     for (unsigned i = 0; i < PORTS; i++)
         slot[i] = p.port[i]->qpn_base >> REGISTRY_RANGE_BITS;
     for (unsigned i = 0; i < PORTS; i++)
-        atomic_store(&r->file->slot[slot[i]].index[0], (i + 1) % PORTS);
+        atomic_store(&r->file->slot[slot[i]].site[0].index[0], (i + 1) % PORTS);
     atomic_store(&u->share->doubted, true); // attaches the wrong program, and asks
     for (unsigned round = 0; round < 5; round++) {
         for (unsigned i = 0; i < PORTS; i++)
@@ -343,7 +343,7 @@ static void test_a_wrong_order_mends_itself(void **state)
         expect(&p, 1, 1, 1);
     }
     for (unsigned i = 0; i < PORTS; i++)
-        assert_int_equal(atomic_load(&r->file->slot[slot[i]].index[0]), i);
+        assert_int_equal(atomic_load(&r->file->slot[slot[i]].site[0].index[0]), i);
     close_place(&p);
 }
 

@@ -161,6 +161,53 @@ static void test_addresses(void **state)
     vb_registry_close(&a);
 }
 
+// One NIC on several addresses: one slot, and each address comes and goes by itself.
+static void test_sites(void **state)
+{
+    struct registry a = claim(state, 2), other = open_registry(state), more[REGISTRY_SITES];
+    struct vb_ip ip = there, found;
+    struct registry_member m;
+    uint32_t scope;
+    for (uint32_t i = 0; i < REGISTRY_SITES; i++) {
+        more[i] = open_registry(state);
+        ip.b[15] = (uint8_t)(100 + i);
+        int error = vb_registry_join(&more[i], &a, &ip, i);
+        assert_int_equal(error, i == REGISTRY_SITES - 1 ? -ENOSPC : 0);
+        assert_int_equal(vb_registry_is_at(&other, a.slot, &ip, i), error == 0);
+        assert_false(vb_registry_is_at(&other, a.slot, &ip, i + 1)); // another interface's
+        assert_int_equal(vb_registry_read_at(&other, a.slot, &ip, i, &m), error == 0);
+        if (error == 0)
+            assert_int_equal(m.site, more[i].site);
+    }
+    assert_true(vb_registry_is_at(&other, a.slot, &here, 0));
+    assert_int_equal(more[0].slot, a.slot);
+    assert_int_equal(more[0].span, 2);
+    struct registry_site *site = &a.file->slot[a.slot].site[more[1].site];
+    atomic_store(&site->cookie[0], 77);
+    ip.b[15] = 101;
+    assert_int_equal(vb_registry_cookie(&other, &ip, 1, (a.slot + 1) << REGISTRY_RANGE_BITS), 77);
+    assert_int_equal(vb_registry_cookie(&other, &here, 0, a.slot << REGISTRY_RANGE_BITS), 0);
+    // One goes, and another takes its place, without what was there.
+    uint32_t freed = more[1].site;
+    vb_registry_close(&more[1]);
+    assert_false(vb_registry_is_at(&other, a.slot, &ip, 1));
+    assert_false(vb_registry_address(&other, a.slot, freed, &found, &scope));
+    assert_int_equal(vb_registry_join(&more[3], &a, &there, 9), 0);
+    assert_int_equal(more[3].site, freed);
+    assert_int_equal(atomic_load(&site->cookie[0]), 0);
+    assert_true(vb_registry_address(&other, a.slot, freed, &found, &scope));
+    assert_memory_equal(&found, &there, sizeof found);
+    assert_int_equal(scope, 9);
+    assert_true(vb_registry_is_alive(&other, a.slot));
+    vb_registry_close(&more[0]);
+    vb_registry_close(&more[2]);
+    vb_registry_close(&more[3]);
+    assert_true(vb_registry_is_at(&other, a.slot, &here, 0)); // the first stays
+    assert_true(vb_registry_is_alive(&other, a.slot));
+    vb_registry_close(&a);
+    vb_registry_close(&other);
+}
+
 // ---- death
 
 static pid_t start_holder(void **state, uint32_t *slot)
@@ -171,8 +218,10 @@ static pid_t start_holder(void **state, uint32_t *slot)
     assert_true(pid >= 0);
     if (pid == 0) {
         struct registry r;
-        if (vb_registry_open(&r, *state) != 0 ||
+        struct registry more;
+        if (vb_registry_open(&r, *state) != 0 || vb_registry_open(&more, *state) != 0 ||
             vb_registry_claim(&r, 2, 1, &here, 0, vb_clock_ns()) != 0 ||
+            vb_registry_join(&more, &r, &there, 0) != 0 ||
             write(told[1], &r.slot, sizeof r.slot) != sizeof r.slot)
             _exit(1);
         for (;;)
@@ -192,16 +241,21 @@ static void test_a_holder_dies(void **state)
     assert_true(vb_registry_is_alive(&r, slot));
     assert_int_equal(kill(pid, SIGSTOP), 0);
     assert_true(vb_registry_is_alive(&r, slot)); // stopped is not dead
-    vb_registry_bury(&r, slot, vb_clock_ns());
+    vb_registry_bury(&r, slot, 0, vb_clock_ns());
     assert_true(vb_registry_find(&r, slot << REGISTRY_RANGE_BITS, &found));
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_false(vb_registry_is_alive(&r, slot));
-    vb_registry_bury(&r, slot, vb_clock_ns());
+    // At each address by itself: those who are there have to know of its place.
+    vb_registry_bury(&r, slot, 0, vb_clock_ns());
+    assert_false(vb_registry_is_at(&r, slot, &here, 0));
+    assert_true(vb_registry_is_at(&r, slot, &there, 0));
+    assert_true(vb_registry_find(&r, slot << REGISTRY_RANGE_BITS, &found));
+    vb_registry_bury(&r, slot, 1, vb_clock_ns());
     assert_false(vb_registry_find(&r, slot << REGISTRY_RANGE_BITS, &found));
     assert_false(vb_registry_find(&r, (slot + 1) << REGISTRY_RANGE_BITS, &found));
     // Our own cannot be buried.
-    vb_registry_bury(&r, r.slot, vb_clock_ns());
+    vb_registry_bury(&r, r.slot, 0, vb_clock_ns());
     assert_true(vb_registry_find(&r, r.slot << REGISTRY_RANGE_BITS, &found));
     vb_registry_close(&r);
 }
@@ -303,6 +357,9 @@ static void test_bad_slots(void **state)
             for (size_t w = 0; w < sizeof r.file->slot[i] / 4; w++)
                 word[w] = vb_prng_chance(&prng, 300000) ? (uint32_t)vb_prng_below(&prng, 600)
                                                         : (uint32_t)vb_prng_next(&prng);
+            for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+                if (vb_prng_chance(&prng, 500000))
+                    atomic_store(&r.file->slot[i].at[site].taken, 1);
         }
         atomic_store(&r.file->hint, (uint32_t)vb_prng_next(&prng));
         for (uint32_t i = 0; i < REGISTRY_SLOTS; i++) {
@@ -316,7 +373,17 @@ static void test_bad_slots(void **state)
                             m.index[unit] == REGISTRY_INDEX_NONE);
             if (vb_registry_find(&r, i << REGISTRY_RANGE_BITS, &found))
                 assert_true(found < REGISTRY_SLOTS);
-            vb_registry_bury(&r, i, vb_clock_ns());
+            for (uint32_t site = 0; site < REGISTRY_SITES; site++) {
+                struct vb_ip ip;
+                uint32_t scope;
+                if (vb_registry_address(&r, i, site, &ip, &scope))
+                    assert_true(vb_registry_is_at(&r, i, &ip, scope));
+                if (vb_registry_read_at(&r, i, &ip, scope, &m))
+                    assert_true(m.site < REGISTRY_SITES && m.units <= REGISTRY_UNITS);
+                (void)vb_registry_cookie(&r, &ip, scope, i << REGISTRY_RANGE_BITS);
+                vb_registry_bury(&r, i, site, vb_clock_ns());
+            }
+            assert_int_equal(atomic_load(&r.file->slot[i].id), 0);
         }
         assert_int_equal(vb_registry_claim(&r, 3, 1, &here, 0, vb_clock_ns()), 0);
         uint32_t found;
@@ -389,6 +456,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_much_is_refused, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_ranges_rest, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_addresses, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_sites, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_a_holder_dies, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_a_child_abandons, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_a_stopped_one_keeps_nobody_from_the_order, make_dir,

@@ -54,6 +54,15 @@ class View(unittest.TestCase):
         octets = bytes.fromhex(gid.replace(":", ""))[-4:]
         self.assertIn(spoken, (".".join(map(str, octets)), gid))
 
+    def test_all_gids(self):
+        """As many as verbs list, each with its type and its interface."""
+        said = self.shows("sh", "-c", f"ibv_devinfo -v; cd {DEVICE}/ports/1; echo files: $(ls gids); "
+                          "cat gid_attrs/types/*; ls gid_attrs/ndevs | wc -l")
+        count = said.count("GID[")
+        self.assertGreater(count, 0)
+        self.assertIn(f"files: {' '.join(map(str, range(count)))}\n", said)
+        self.assertTrue(said.endswith("RoCE v2\n" * count + f"{count}\n"), said)
+
     def test_ibstat(self):
         if not shutil.which("ibstat"):
             self.skipTest("missing: ibstat")
