@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 if(TARGET verbena)
     install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(TARGETS verbena_verbs verbena_mlx5 verbena_efa LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/verbena)
+install(TARGETS verbena_verbs verbena_mlx5 verbena_efa verbena_rdmacm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/verbena)
 install(TARGETS libverbena ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/verbena
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)

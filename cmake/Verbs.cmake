@@ -25,3 +25,15 @@ foreach(driver IN ITEMS mlx5 efa)
         LINK_DEPENDS ${driver_map} C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${verbs_dir}
         SKIP_BUILD_RPATH ON)
 endforeach()
+
+# The drop-in librdmacm, over the communication manager in our libibverbs, and rsockets over its calls.
+verbena_glob(rdmacm_sources src/rdmacm/*.c)
+verbena_glob(rsocket_sources src/rsocket/*.c)
+set(rdmacm_map ${PROJECT_SOURCE_DIR}/src/rdmacm/librdmacm.map)
+add_library(verbena_rdmacm SHARED ${rdmacm_sources} ${rsocket_sources} ${config_header})
+target_link_libraries(verbena_rdmacm PRIVATE verbena_verbs libverbena)
+target_link_options(verbena_rdmacm PRIVATE -Wl,--version-script=${rdmacm_map} -Wl,-z,nodelete
+    -Wl,--exclude-libs,ALL)
+set_target_properties(verbena_rdmacm PROPERTIES OUTPUT_NAME rdmacm SOVERSION 1
+    LINK_DEPENDS ${rdmacm_map} C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${verbs_dir}
+    SKIP_BUILD_RPATH ON)

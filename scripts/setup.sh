@@ -4,10 +4,11 @@
 # missing; costs one dpkg-query when none is. VERBENA_SETUP=off leaves the machine as it is.
 set -eu
 
-build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev libisal-dev"
+build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdmacm-dev
+    libisal-dev"
 test="libcmocka-dev clang clang-format libclang-rt-dev tshark tcpdump python3 python3-scapy
     qemu-system-x86 busybox-static cpio ethtool iproute2 nftables mandoc valgrind binutils
-    ibverbs-utils perftest"
+    ibverbs-utils perftest rdmacm-utils"
 bench="iperf3 gnuplot-nox ucx-utils"
 
 wanted=

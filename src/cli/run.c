@@ -25,7 +25,7 @@ enum {
 struct run {
     const char *port, *faults, *address, *log;
     uint32_t pus;
-    bool sysfs;
+    bool sysfs, rsockets;
 };
 
 #define FIELD(name) offsetof(struct run, name)
@@ -43,6 +43,8 @@ static const struct vb_option options[] = {
      FIELD(log), 0, 0},
     {"sysfs", NULL, VB_OPTION_FLAG, NULL, NULL,
      "show the device in /sys/class/infiniband, in a mount namespace", FIELD(sysfs), 0, 0},
+    {"rsockets", NULL, VB_OPTION_FLAG, NULL, NULL,
+     "turn the program's TCP and UDP sockets into rsockets", FIELD(rsockets), 0, 0},
 };
 
 static const struct vb_option_table table = {command, options, sizeof options / sizeof *options};
@@ -58,6 +60,9 @@ static void print_help(void)
          "Try, in two terminals:\n"
          "  verbena run -- ibv_rc_pingpong -g 0\n"
          "  verbena run -- ibv_rc_pingpong -g 0 localhost\n"
+         "or, by rdma_cm:\n"
+         "  verbena run -- rping -s\n"
+         "  verbena run -- rping -c -a 127.0.0.1 -C 10 -v\n"
          "\n"
          "Exit status: the program's; 127 if there is no such program, 126 if it cannot be run.");
 }
@@ -170,6 +175,20 @@ static bool show_in_sysfs(const char *dir)
     return false;
 }
 
+// False: it was said why.
+static bool preload_rsockets(const char *dir)
+{
+    char library[PATH_MAX + 32];
+
+    snprintf(library, sizeof library, "%s/librspreload.so", dir);
+    if (access(library, R_OK)) {
+        fprintf(stderr, "%s: --rsockets: %s: %s\n", command, library, strerror(errno));
+        return false;
+    }
+    prepend("LD_PRELOAD", library);
+    return true;
+}
+
 static int execute(char **argv)
 {
     execvp(argv[0], argv);
@@ -220,6 +239,8 @@ int vb_cli_run(int argc, char **argv)
     }
     prepare(&r, dir);
     if (r.sysfs && !show_in_sysfs(dir))
+        return 1;
+    if (r.rsockets && !preload_rsockets(dir))
         return 1;
     return execute(argv + end + 1);
 }

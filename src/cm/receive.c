@@ -281,17 +281,19 @@ static void handle_dreq(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *f
         send_drep(cm, from, m); // who asks for the end of nothing has it
         return;
     }
-    bool untold = c->events & 1u << VB_CM_EVENT_ESTABLISHED; // and its data are still needed
-    if (m->dreq.remote_qpn != c->local_qpn || untold) {
-        stray(cm); // the peer will ask again
+    if (m->dreq.remote_qpn != c->local_qpn) {
+        stray(cm);
         return;
     }
+    bool untold = c->events & 1u << VB_CM_EVENT_ESTABLISHED;
     switch (c->state) {
     case VB_CM_REP_SENT:
     case VB_CM_MRA_REP_RCVD:
     case VB_CM_ESTABLISHED:
     case VB_CM_DREQ_SENT:
-        c->said = *m;
+        // The peer may be leaving, and ask only once. What an event still has to tell stays.
+        if (!untold)
+            c->said = *m;
         c->by_peer = true;
         vb_cm_tell(cm, c, VB_CM_EVENT_DISCONNECTED);
         vb_cm_enter_timewait(cm, c, now_ns);

@@ -29,12 +29,14 @@ UNLICENSED = {".md", ".gitignore"}
 # all. src/kv stands on the public headers alone.
 RANKS = {"public": -1, "base": 0, "wire": 1, "nic": 2, "cm": 3, "chain": 3, "kernel": 3, "rma": 3,
          "cost": 4, "port": 4, "host": 5, "kv": 6, "verbs": 6, "mlx5": 7, "efa": 7, "sim": 6,
-         "cli": 7}
+         "rdmacm": 7, "rsocket": 7, "rspreload": 7, "cli": 7}
 ISOLATED = {"public": {"public"}, "kv": {"public", "kv"}}
+ISOLATED |= {"rsocket": {"rsocket"}, "rspreload": {"rspreload"}}
 PURE = {"wire", "nic", "cm", "chain", "cost", "kernel", "rma"}
 STATELESS = set(RANKS) - {"cli"}
-# fork(), exit() and opening a device name no object
-PROCESS_WIDE = {"src/host/process.c", "src/verbs/process.c", "src/verbs/real.c"}
+# fork(), exit(), opening a device and descriptors name no object
+PROCESS_WIDE = {"src/host/process.c", "src/verbs/process.c", "src/verbs/real.c",
+                "src/rdmacm/process.c"}
 
 BANNED = "strcpy strcat sprintf vsprintf gets strtok rand srand random srandom drand48 alloca"
 CLOCKS = "time clock clock_gettime gettimeofday timespec_get nanosleep usleep sleep"

@@ -337,6 +337,28 @@ static void test_both_disconnect(void **state)
     no_event(r, B);
 }
 
+// The peer leaves for good before the program here has heard that it came.
+static void test_disconnected_before_told(void **state)
+{
+    struct rig *r = *state;
+    uint32_t id[2];
+
+    assert_int_equal(vb_cm_listen(r->cm[B], SERVICE, 0, 0, r), 0);
+    id[A] = connect_to(r);
+    pass(r, A, VB_CM_REQ);
+    id[B] = event(r, B, VB_CM_EVENT_REQUEST, NULL);
+    assert_int_equal(vb_cm_accept(r->cm[B], r->now_ns, id[B], &answer), 0);
+    pass(r, B, VB_CM_REP);
+    event(r, A, VB_CM_EVENT_REPLY, NULL);
+    assert_int_equal(vb_cm_confirm(r->cm[A], r->now_ns, id[A], NULL), 0);
+    pass(r, A, VB_CM_RTU);
+    assert_int_equal(vb_cm_abandon(r->cm[A], r->now_ns, id[A]), 0);
+    pass(r, A, VB_CM_DREQ);
+    pass(r, B, VB_CM_DREP);
+    event(r, B, VB_CM_EVENT_ESTABLISHED, NULL);
+    event(r, B, VB_CM_EVENT_DISCONNECTED, NULL);
+}
+
 static void test_repeats_and_gives_up(void **state)
 {
     struct rig *r = *state;
@@ -820,6 +842,7 @@ int main(void)
         T(test_connects),
         T(test_disconnects),
         T(test_both_disconnect),
+        T(test_disconnected_before_told),
         T(test_repeats_and_gives_up),
         T(test_request_is_withdrawn),
         T(test_lost_messages),

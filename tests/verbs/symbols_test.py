@@ -18,11 +18,13 @@ import outcome  # noqa: E402
 
 DOCUMENT = ROOT / "docs/verbs.md"
 BEGIN, END = "<!-- symbols -->", "<!-- end of symbols -->"
+CM_BEGIN, CM_END = "<!-- symbols of librdmacm -->", "<!-- end of symbols of librdmacm -->"
 # Which state a symbol has follows from the file that defines it.
 STATES = {"refuse.c": "EOPNOTSUPP", "private.c": "for drivers only", "old.c": "no device",
-          "raw.c": "for drivers only"}
+          "raw.c": "for drivers only", "cm.c": "for our librdmacm"}
 # Refused in files of their own.
-REFUSED = {"ibv_reg_dmabuf_mr", "ibv_resolve_eth_l2_from_gid"}
+REFUSED = {"ibv_reg_dmabuf_mr", "ibv_resolve_eth_l2_from_gid", "rdma_query_addrinfo",
+           "rdma_resolve_addrinfo"}
 
 # Verbs that are given no object, and so need not ask whose it is (src/verbs/real.c).
 NOBODYS = {"ibv_dofork_range", "ibv_dontfork_range", "ibv_event_type_str", "ibv_fork_init",
@@ -52,15 +54,25 @@ def files_of_symbols():
     return found
 
 
-def table(symbols):
-    files = files_of_symbols()
+def files_of_connections():
+    """The same for librdmacm, rsockets included, which are declared by their header alone."""
+    found = {}
+    for part, pattern in (("rdmacm", r"VB_RAW_EXPORT[^;{(]*?\b(r\w+)\("),
+                          ("rsocket", r"^(?!static)[\w *]*?\b(r[a-z]+)\(")):
+        for path in sorted((ROOT / "src" / part).glob("*.c")):
+            for name in re.findall(pattern, path.read_text(encoding="utf-8"), re.M):
+                found[name] = path.name
+    return found
+
+
+def table(symbols, files):
     files["verbs_allow_disassociate_destroy"] = "private.c"
     lines = ["| symbol | version | state |", "|---|---|---|"]
     for symbol in sorted(symbols):
         name, version = symbol.split("@")
         file = files.get(symbol) or files.get(name)
         if file is None:
-            raise outcome.Failure(f"{symbol} is exported, but no file of src/verbs defines it")
+            raise outcome.Failure(f"{symbol} is exported, but no file of ours defines it")
         state = "EOPNOTSUPP" if name in REFUSED else STATES.get(file, "works")
         lines.append(f"| `{name}` | {version} | {state} |")
     return "\n".join(lines)
@@ -123,21 +135,45 @@ def check_drivers(options, document):
         print(f"{check_driver(options, name, offers, document)} symbols of {name}")
 
 
+def hold_to(options, marks, wanted):
+    """The document's table between the marks is the wanted one, or becomes it."""
+    head, rest = DOCUMENT.read_text(encoding="utf-8").split(marks[0])
+    said, tail = rest.split(marks[1])
+    if options.write:
+        DOCUMENT.write_text(f"{head}{marks[0]}{wanted}{marks[1]}{tail}", encoding="utf-8")
+    elif said != wanted:
+        different = sorted(set(wanted.splitlines()) ^ set(said.splitlines()))
+        raise outcome.Failure("docs/verbs.md is out of date (symbols_test.py --write): "
+                              + "; ".join(different[:5]))
+
+
+def check_connections(options):
+    """librdmacm: all that the system's has, of the same versions, and newer ones."""
+    library = options.build / "lib/verbena/librdmacm.so.1"
+    head = subprocess.run(["readelf", "-d", library], capture_output=True, text=True,
+                          check=True).stdout
+    if "soname: [librdmacm.so.1]" not in head or "PATH)" in head:
+        raise outcome.Failure("librdmacm has another SONAME, or a path of its own")
+    symbols = exported(library)
+    hold_to(options, (CM_BEGIN, CM_END), f"\n{table(symbols, files_of_connections())}\n")
+    system = systems("librdmacm.so.1")
+    absent = sorted((exported(system) - symbols) | (nodes(system) - nodes(library))) if system \
+        else []
+    if absent:
+        raise outcome.Failure(f"the system's librdmacm has more: {absent}")
+    print(f"{len(symbols)} symbols of librdmacm as docs/verbs.md says")
+
+
 def check(options):
     if not shutil.which("nm"):
         raise outcome.Skip("missing: nm")
     symbols = exported(options.build / "lib/verbena/libibverbs.so.1")
-    document = DOCUMENT.read_text(encoding="utf-8")
-    head, rest = document.split(BEGIN)
-    said, tail = rest.split(END)
-    wanted = f"\n{table(symbols)}\n"
+    wanted = f"\n{table(symbols, files_of_symbols())}\n"
+    hold_to(options, (BEGIN, END), wanted)
+    check_connections(options)
     if options.write:
-        DOCUMENT.write_text(f"{head}{BEGIN}{wanted}{END}{tail}", encoding="utf-8")
         return
-    if said != wanted:
-        different = sorted(set(wanted.splitlines()) ^ set(said.splitlines()))
-        raise outcome.Failure("docs/verbs.md is out of date (symbols_test.py --write): "
-                              + "; ".join(different[:5]))
+    document = DOCUMENT.read_text(encoding="utf-8")
     unsaid = [v for v in inline_verbs() if f"`{v}`" not in document]
     if unsaid:
         raise outcome.Failure(f"docs/verbs.md does not say that these are refused: {unsaid}")

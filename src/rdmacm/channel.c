@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Event channels: a queue, and a descriptor that is readable while something is in it.
+#include "rdmacm/rdmacm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static struct vb_rdmacm_channel *channel_of(struct rdma_event_channel *channel)
+{
+    return (struct vb_rdmacm_channel *)(void *)channel;
+}
+
+VB_RAW_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+    struct vb_rdmacm_channel *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return NULL;
+    c->channel.fd = eventfd(0, EFD_CLOEXEC); // it blocks until the application says otherwise
+    if (c->channel.fd < 0) {
+        free(c);
+        return NULL;
+    }
+    c->generation = vb_rdmacm_generation();
+    vb_fifo_init(&c->events);
+    return &c->channel;
+}
+
+VB_RAW_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+    struct vb_rdmacm_channel *c = channel_of(channel);
+
+    close(channel->fd);
+    free(c);
+}
+
+// ---- the queue; all need the lock
+
+// Only here is the descriptor read and written, so neither ever blocks. In a child of fork() it is
+// the parent's, too.
+static void show(struct vb_rdmacm_channel *c)
+{
+    bool has = !vb_fifo_empty(&c->events);
+    uint64_t value = 1;
+
+    if (has == c->told || c->generation != vb_rdmacm_generation())
+        return;
+    c->told = has;
+    if (has)
+        (void)!write(c->channel.fd, &value, sizeof value);
+    else
+        (void)!read(c->channel.fd, &value, sizeof value);
+}
+
+struct vb_rdmacm_event *vb_rdmacm_event(struct vb_rdmacm_id *i, enum rdma_cm_event_type type,
+                                        int status)
+{
+    struct vb_rdmacm_event *e = calloc(1, sizeof *e);
+
+    if (!e)
+        return NULL;
+    e->event.id = &i->id;
+    e->event.event = type;
+    e->event.status = status;
+    e->owner = i;
+    return e;
+}
+
+void vb_rdmacm_queue(struct vb_rdmacm_event *e)
+{
+    e->channel = channel_of(e->owner->id.channel);
+    vb_fifo_push(&e->channel->events, &e->link);
+    show(e->channel);
+}
+
+void vb_rdmacm_tell(struct vb_rdmacm_id *i, enum rdma_cm_event_type type, int status)
+{
+    struct vb_rdmacm_event *e = vb_rdmacm_event(i, type, status);
+
+    if (e)
+        vb_rdmacm_queue(e);
+}
+
+void vb_rdmacm_unqueue(struct vb_rdmacm_event *e)
+{
+    vb_link_remove(&e->link);
+    show(e->channel);
+    e->channel = NULL;
+}
+
+static struct vb_rdmacm_event *take(struct vb_rdmacm_channel *c)
+{
+    struct vb_link *first = vb_fifo_first(&c->events);
+
+    if (!first)
+        return NULL;
+    struct vb_rdmacm_event *e = VB_CONTAINER_OF(first, struct vb_rdmacm_event, link);
+    vb_rdmacm_unqueue(e);
+    e->owner->handed_out++;
+    if (e->group)
+        e->group->handed_out++;
+    return e;
+}
+
+// ---- taking events
+
+// What the program is to see has to be done first: it is told of a connection that stands.
+static int finish(struct vb_rdmacm_event *e)
+{
+    struct vb_rdmacm_id *i = vb_rdmacm_of(e->event.id);
+
+    switch (e->event.event) {
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+        return vb_rdmacm_of(e->event.listen_id)->sync ? rdma_migrate_id(e->event.id, NULL) : 0;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: vb_rdmacm_establish(e); return 0;
+    case RDMA_CM_EVENT_REJECTED: vb_rdmacm_make_error(i); return 0;
+    case RDMA_CM_EVENT_MULTICAST_JOIN: vb_rdmacm_joined(e); return 0;
+    default: return 0;
+    }
+}
+
+VB_RAW_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
+                                    struct rdma_cm_event **event)
+{
+    struct vb_rdmacm_channel *c = channel_of(channel);
+    struct vb_rdmacm_event *e;
+
+    if (!event)
+        return vb_rdmacm_fail(EINVAL, "rdma_get_cm_event", "no place for an event");
+    if (c->generation != vb_rdmacm_generation())
+        return vb_rdmacm_fail(EPERM, "rdma_get_cm_event", "after fork() it is the parent's");
+    for (;;) {
+        vb_rdmacm_lock();
+        e = take(c);
+        vb_rdmacm_unlock();
+        if (e)
+            break;
+        struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+        if (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) {
+            errno = EAGAIN;
+            return -1;
+        }
+        if (poll(&fd, 1, -1) < 0)
+            return -1;
+    }
+    *event = &e->event;
+    return finish(e);
+}
+
+VB_RAW_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+    struct vb_rdmacm_event *e = (struct vb_rdmacm_event *)(void *)event;
+
+    if (!event)
+        return vb_rdmacm_fail(EINVAL, "rdma_ack_cm_event", "no event");
+    vb_rdmacm_lock();
+    e->owner->handed_out--;
+    if (e->group)
+        e->group->handed_out--;
+    vb_rdmacm_notice();
+    vb_rdmacm_unlock();
+    free(e);
+    return 0;
+}
+
+int vb_rdmacm_complete(struct vb_rdmacm_id *i, const char *call)
+{
+    if (!i->sync)
+        return 0;
+    if (i->id.event)
+        rdma_ack_cm_event(i->id.event);
+    i->id.event = NULL;
+    if (rdma_get_cm_event(i->id.channel, &i->id.event) != 0)
+        return -1;
+    const struct rdma_cm_event *event = i->id.event;
+    if (!event->status)
+        return 0;
+    if (event->event == RDMA_CM_EVENT_REJECTED)
+        return vb_rdmacm_fail(ECONNREFUSED, call, "the peer said no");
+    return vb_rdmacm_fail(event->status < 0 ? -event->status : event->status, call,
+                          rdma_event_str(event->event));
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// rshutdown() and rclose(): the peer is told, and what was sent before has arrived when they
+// return, unless the peer does not answer any more.
+#include "rsocket/socket.h"
+
+// A peer that takes no control messages (its process does not look) does not hold us longer.
+#define FAREWELL_NS (INT64_C(10) * 1000000000)
+#define EXIT_NS     (INT64_C(1) * 1000000000)
+
+static bool has_slot(struct vb_rsocket *rs, const void *context)
+{
+    (void)context;
+    return rs->stream.send.control_free > 0 || !rs->stream.connected;
+}
+
+static bool is_all_sent(struct vb_rsocket *rs, const void *context)
+{
+    (void)context;
+    return vb_rs_all_sent(&rs->stream) || !rs->stream.connected;
+}
+
+static int64_t farewell_ns(const struct vb_rsocket *rs)
+{
+    if (rs->leaving)
+        return EXIT_NS;
+    if (rs->flag.linger && rs->flag.linger_s > 0)
+        return rs->flag.linger_s * INT64_C(1000000000);
+    return FAREWELL_NS;
+}
+
+static int tell(struct vb_rsocket *rs, enum vb_rs_ctrl what)
+{
+    struct vb_rs_post post;
+    int err = vb_rs_await(rs, farewell_ns(rs), has_slot, NULL);
+
+    if (!err && vb_rs_take_control(&rs->stream, what, &post))
+        err = vb_rs_post(rs, &post);
+    if (!err)
+        err = vb_rs_await(rs, farewell_ns(rs), is_all_sent, NULL);
+    return err;
+}
+
+static int end_stream(struct vb_rsocket *rs, int how)
+{
+    struct vb_rs_stream *s = &rs->stream;
+
+    if (how == SHUT_RD) {
+        s->may_read = false;
+        return s->may_write ? 0 : tell(rs, VB_RS_DISCONNECT);
+    }
+    if (how == SHUT_WR) {
+        if (!s->may_write)
+            return 0;
+        s->may_write = false;
+        return tell(rs, s->may_read ? VB_RS_SHUTDOWN : VB_RS_DISCONNECT);
+    }
+    s->may_read = s->may_write = false;
+    return tell(rs, VB_RS_DISCONNECT);
+}
+
+// The lock is held.
+int vb_rs_shutdown(struct vb_rsocket *rs, int how)
+{
+    int err = 0;
+
+    if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+        return -EINVAL;
+    if (rs->type == SOCK_DGRAM || rs->state == VB_RS_LISTENING)
+        return 0;
+    if (rs->state != VB_RS_CONNECTED)
+        return -ENOTCONN;
+    if (rs->stream.connected)
+        err = end_stream(rs, how);
+    if (!rs->stream.connected && !rs->disconnected) {
+        rs->disconnected = true;
+        rdma_disconnect(rs->id);
+    }
+    return err;
+}
+
+int rshutdown(int socket, int how)
+{
+    struct vb_rsocket *rs = vb_rs_get(socket);
+
+    if (!rs)
+        return vb_rs_fail(EBADF);
+    pthread_mutex_lock(&rs->lock);
+    int err = vb_rs_shutdown(rs, how);
+    pthread_mutex_unlock(&rs->lock);
+    vb_rs_put(rs);
+    return vb_rs_answer(err);
+}
+
+int rclose(int socket)
+{
+    struct vb_rsocket *rs = vb_rs_table_remove(socket);
+
+    if (!rs)
+        return vb_rs_fail(EBADF);
+    pthread_mutex_lock(&rs->lock);
+    if (rs->type == SOCK_DGRAM)
+        vb_rs_datagrams_drain(rs);
+    if (rs->state == VB_RS_ACCEPTING)
+        vb_rs_await_connected(rs, MSG_DONTWAIT);
+    vb_rs_shutdown(rs, SHUT_RDWR);
+    if (rs->id && !rs->disconnected && rs->state == VB_RS_CONNECTED)
+        rdma_disconnect(rs->id);
+    rs->closing = true;
+    pthread_cond_broadcast(&rs->turn);
+    pthread_mutex_unlock(&rs->lock);
+    vb_rs_put(rs);
+    return 0;
+}

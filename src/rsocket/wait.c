@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting. One thread at a time sleeps in the kernel on an rsocket's descriptors; others that
+// wait for the same rsocket sleep until it has woken up, so that no event is taken from under
+// somebody who still needs it.
+#include "rsocket/socket.h"
+
+#include <poll.h>
+#include <time.h>
+
+uint64_t vb_rs_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int64_t vb_rs_patience(const struct vb_rsocket *rs, int flags)
+{
+    return rs->nonblocking || flags & MSG_DONTWAIT ? VB_RS_NOW : VB_RS_FOREVER;
+}
+
+void vb_rs_advance(struct vb_rsocket *rs)
+{
+    if (rs->type == SOCK_DGRAM) {
+        vb_rs_datagrams_progress(rs);
+        return;
+    }
+    while (vb_rs_is_opening(rs) && vb_rs_manager_step(rs) == 0)
+        ;
+    if (rs->state == VB_RS_CONNECTED)
+        vb_rs_progress(rs);
+}
+
+int vb_rs_arm(struct vb_rsocket *rs, struct vb_rs_watch *watch)
+{
+    watch->count = 0;
+    if (rs->type == SOCK_DGRAM)
+        return vb_rs_datagrams_arm(rs, watch);
+    if (rs->state == VB_RS_CONNECTED && !rs->end.armed) {
+        if (ibv_req_notify_cq(rs->end.cq, 0))
+            return -EIO;
+        rs->end.armed = true;
+        return -EAGAIN; // what completed before this tells nobody
+    }
+    if (!rs->disconnected)
+        watch->fd[watch->count++] = rs->channel->fd;
+    if (rs->state == VB_RS_CONNECTED)
+        watch->fd[watch->count++] = rs->end.channel->fd;
+    return 0;
+}
+
+static void take_completion_events(struct vb_rs_end *e)
+{
+    struct ibv_cq *cq;
+    void *context;
+
+    while (ibv_get_cq_event(e->channel, &cq, &context) == 0) {
+        e->armed = false;
+        if (++e->unacked_events >= 1000) {
+            ibv_ack_cq_events(e->cq, e->unacked_events);
+            e->unacked_events = 0;
+        }
+    }
+}
+
+// Takes the events that may have ended a sleep.
+void vb_rs_woken(struct vb_rsocket *rs)
+{
+    if (rs->type == SOCK_DGRAM) {
+        vb_rs_datagrams_woken(rs);
+        return;
+    }
+    if (rs->state != VB_RS_CONNECTED)
+        return; // events of connections are taken by whom they concern
+    take_completion_events(&rs->end);
+    while (!rs->disconnected && vb_rs_manager_step(rs) == 0)
+        ;
+    vb_rs_probe(rs);
+}
+
+static int sleep_ms(int64_t timeout_ns)
+{
+    int most = vb_rs_defaults()->wake_up_ms;
+
+    if (timeout_ns < 0 || timeout_ns / 1000000 >= most)
+        return most > 0 ? most : -1;
+    return (int)((timeout_ns + 999999) / 1000000);
+}
+
+// Sleeps until something may have happened. The lock is given up meanwhile.
+static int sleep_on(struct vb_rsocket *rs, int64_t timeout_ns)
+{
+    struct vb_rs_watch watch;
+    struct pollfd fds[20];
+
+    if (rs->sleeper) {
+        pthread_cond_wait(&rs->turn, &rs->lock);
+        return 0;
+    }
+    int err = vb_rs_arm(rs, &watch);
+    if (err)
+        return err == -EAGAIN ? 0 : err;
+    for (unsigned i = 0; i < watch.count; i++)
+        fds[i] = (struct pollfd){.fd = watch.fd[i], .events = POLLIN};
+    rs->sleeper = &watch;
+    pthread_mutex_unlock(&rs->lock);
+    err = poll(fds, watch.count, sleep_ms(timeout_ns)) < 0 ? -errno : 0;
+    pthread_mutex_lock(&rs->lock);
+    rs->sleeper = NULL;
+    pthread_cond_broadcast(&rs->turn);
+    vb_rs_woken(rs);
+    return err;
+}
+
+// Nothing but the connection manager can do anything here, and it is not quick.
+static bool is_quiet(const struct vb_rsocket *rs)
+{
+    return rs->type == SOCK_STREAM && rs->state != VB_RS_CONNECTED;
+}
+
+int vb_rs_await(struct vb_rsocket *rs, int64_t timeout_ns, vb_rs_test *done, const void *context)
+{
+    uint64_t began_ns = 0, spin_ns = vb_rs_defaults()->polling_us * UINT64_C(1000);
+
+    for (;;) {
+        vb_rs_advance(rs);
+        if (done(rs, context))
+            return 0;
+        if (timeout_ns == VB_RS_NOW)
+            return -EAGAIN;
+        if (rs->closing)
+            return -EBADF;
+        uint64_t now_ns = vb_rs_now_ns();
+        if (!began_ns)
+            began_ns = now_ns;
+        if (timeout_ns > 0 && now_ns - began_ns >= (uint64_t)timeout_ns)
+            return -ETIMEDOUT;
+        if (!is_quiet(rs) && now_ns - began_ns < spin_ns) {
+            pthread_mutex_unlock(&rs->lock);
+            pthread_mutex_lock(&rs->lock);
+            continue;
+        }
+        int64_t left_ns = timeout_ns < 0 ? -1 : timeout_ns - (int64_t)(now_ns - began_ns);
+        int err = sleep_on(rs, left_ns);
+        if (err)
+            return err;
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and options.
+#include "rspreload/preload.h"
+
+#include <errno.h>
+
+VB_RP_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    struct vb_rp_entry *entry = vb_rp_find(fd);
+
+    if (!entry || entry->mode != VB_RP_RSOCKET)
+        return vb_rp_real()->getpeername(fd, addr, len);
+    vb_rp_enter();
+    int result = rgetpeername(entry->rs, addr, len);
+    vb_rp_leave();
+    return result;
+}
+
+VB_RP_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    struct vb_rp_entry *entry = vb_rp_find(fd);
+
+    if (!entry || entry->mode != VB_RP_RSOCKET)
+        return vb_rp_real()->getsockname(fd, addr, len);
+    vb_rp_enter();
+    int result = rgetsockname(entry->rs, addr, len);
+    vb_rp_leave();
+    return result;
+}
+
+// Both hear it: the kernel's socket may yet be the one in use, and knows options that rsockets
+// do not.
+VB_RP_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+    struct vb_rp_entry *entry = vb_rp_find(fd);
+    int result = vb_rp_real()->setsockopt(fd, level, name, value, len);
+
+    if (!entry || entry->mode != VB_RP_RSOCKET)
+        return result;
+    vb_rp_enter();
+    int other = rsetsockopt(entry->rs, level, name, value, len);
+    vb_rp_leave();
+    return other == 0 ? 0 : result;
+}
+
+VB_RP_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+    struct vb_rp_entry *entry = vb_rp_find(fd);
+
+    if (entry && entry->mode == VB_RP_RSOCKET) {
+        vb_rp_enter();
+        int result = rgetsockopt(entry->rs, level, name, value, len);
+        vb_rp_leave();
+        if (result == 0 || errno != ENOTSUP)
+            return result;
+    }
+    return vb_rp_real()->getsockopt(fd, level, name, value, len);
+}

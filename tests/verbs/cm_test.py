@@ -1,0 +1,240 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""rdma_cm programs under `verbena run`: our own, which judges every call and event (cm.c), and those
+of rdmacm-utils and perftest (-R), unmodified, a server and a client each, on every kind of address.
+The exit status of both and what they say in the end are judged; one table goes to stdout.
+
+Between two network namespaces, too (needs root). --only TEXT runs cases with this in their name.
+Host packages: rdmacm-utils, perftest, iproute2.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../linux"))
+import netns  # noqa: E402
+import outcome  # noqa: E402
+
+CASE_LIMIT_S = 60
+OWN_LIMIT_S = 120
+TABLE = "{:<26} {:<40} {:>7}  {}"
+FIRST_PORT = 7200
+FIGURES = r"^\s*\d+\s+\d+(\s+[\d.]+){3}"  # of perftest
+# perftest's server listens twice, and its client may be there before the second time.
+TOO_EARLY = "RDMA_CM_EVENT_REJECTED; error: 8."
+TRIES = 4
+
+
+@dataclasses.dataclass
+class Case:
+    server: str  # {a}: the address, {p}: the port
+    client: str
+    says: str = ""  # by the client
+    ends: bool = True  # the server, by itself
+    families: tuple = (4, 6)
+    run: tuple = ()  # options of `verbena run`
+
+    def name(self):
+        return " ".join((*self.run, self.client.replace(" {a}", "").replace(" {p}", "").replace("{g}", "GROUP")))
+
+
+DONE = r"return status 0"
+CASES = (
+    Case("rping -s -a {a} -p {p} -C 100 -V", "rping -c -a {a} -p {p} -C 100 -V"),
+    Case("rping -s -a {a} -p {p} -C 20 -V -S 65000", "rping -c -a {a} -p {p} -C 20 -V -S 65000"),
+    Case("rping -s -P -a {a} -p {p}", "rping -c -a {a} -p {p} -C 50 -V", ends=False),
+    Case("ucmatose -b {a} -p {p}", "ucmatose -s {a} -p {p}", DONE),
+    Case("ucmatose -b {a} -p {p} -c 50 -C 100", "ucmatose -s {a} -p {p} -c 50 -C 100", DONE),
+    Case("udaddy -b {a}", "udaddy -s {a}", DONE),
+    Case("rdma_server -s {a} -p {p}", "rdma_client -s {a} -p {p}", "rdma_client: end 0"),
+    # These two listen everywhere, by IPv4.
+    Case("rdma_xserver -p {p}", "rdma_xclient -s {a} -p {p}", "rdma_xclient: end 0",
+         families=(4,)),
+    Case("rdma_xserver -p {p} -c x", "rdma_xclient -s {a} -p {p} -c x", "rdma_xclient: end 0",
+         families=(4,)),
+    Case("cmtime -b {a} -p {p}", "cmtime -s {a} -p {p}", r"disconnect +: +\d", ends=False),
+    Case("ib_send_bw -R -p {p}", "ib_send_bw -R -p {p} {a}", FIGURES, families=(4,)),
+    Case("ib_write_bw -R -p {p}", "ib_write_bw -R -p {p} {a}", FIGURES, families=(4,)),
+    Case("ib_read_lat -R -p {p}", "ib_read_lat -R -p {p} {a}", FIGURES, families=(4,)),
+    Case("ib_atomic_bw -R -p {p}", "ib_atomic_bw -R -p {p} {a}", FIGURES, families=(4,)),
+    Case("ib_send_lat -R -c UD -p {p}", "ib_send_lat -R -c UD -p {p} {a}", FIGURES,
+         families=(4,)),
+    Case("rping -s -a {a} -p {p} -C 100 -V", "rping -c -a {a} -p {p} -C 100 -V",
+         run=("--faults", "drop=1%")),
+)
+GROUP = Case("mckey -m {g} -b {a}", "mckey -m {g} -s -b {a}", DONE)
+
+
+class Side:
+    """One program, whose words go to a file that can be read while it runs."""
+
+    def __init__(self, words, namespace=None):
+        self.file = tempfile.TemporaryFile("w+", encoding="utf-8")
+        options = {"stdout": self.file, "stderr": subprocess.STDOUT}
+        if namespace:
+            self.process = namespace.popen(words, **options)
+        else:
+            self.process = subprocess.Popen(list(map(str, words)), stdin=subprocess.DEVNULL,
+                                            preexec_fn=netns.die_with_parent, **options)
+
+    def said(self):
+        self.file.seek(0)
+        return self.file.read()
+
+    def wait_for(self, pattern, deadline):
+        while not re.search(pattern, self.said()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.file.close()
+
+
+class Table:
+    def __init__(self, options, place, spaces=(None, None), addresses=(None, None)):
+        self.options, self.place, self.spaces, self.addresses = options, place, spaces, addresses
+        self.port = FIRST_PORT + os.getpid() % 500 * 100
+
+    def command(self, case, side, address):
+        words = (case.client if side else case.server).format(
+            a=address, p=self.port, g="ff05::7171" if ":" in address else "239.7.1.71")
+        own = self.addresses[side]
+        where = ("--address", own) if own else ()
+        return ["env", "-u", "VERBENA", self.options.build / "verbena", "run", "--log", "info",
+                *where, *case.run, "--", *words.split()]
+
+    def run(self, case, address):
+        """Runs both sides; returns None, or in words what is wrong."""
+        self.port += 1
+        deadline = time.monotonic() + CASE_LIMIT_S
+        sides = [Side(self.command(case, 0, address), self.spaces[0])]
+        try:
+            if not sides[0].wait_for("rdma_listen:|rdma_join_multicast:", deadline):
+                return self.complain("the server did not listen", sides)
+            sides.append(Side(self.command(case, 1, address), self.spaces[1]))
+            for side in reversed(sides if case.ends else sides[1:]):
+                try:
+                    status = side.process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    return self.complain(f"no end after {CASE_LIMIT_S} s", sides)
+                if status:
+                    return self.complain(f"exit status {status}", sides)
+            if not re.search(case.says, sides[1].said(), re.M):
+                return self.complain(f"the client did not say '{case.says}'", sides)
+            return None
+        finally:
+            for side in sides:
+                side.end()
+
+    @staticmethod
+    def complain(what, sides):
+        said = [" | ".join(side.said().strip().splitlines()[-9:]) for side in sides]
+        return f"{what}: {' // '.join(said)}"
+
+    def run_all(self, cases, address):
+        """Runs the cases and returns how many failed."""
+        failures = 0
+        family = 6 if ":" in address else 4
+        for case in cases:
+            if family not in case.families or self.options.only not in case.name():
+                continue
+            began = time.monotonic()
+            for _ in range(TRIES):
+                wrong = self.run(case, address)
+                if not wrong or TOO_EARLY not in wrong:
+                    break
+            failures += wrong is not None
+            print(TABLE.format(f"{self.place} {address}", case.name(),
+                               f"{time.monotonic() - began:.1f}", wrong or "ok"), flush=True)
+        return failures
+
+
+def own_program(options, address, *words):
+    """cm.c, both ends in one process."""
+    argv = [options.build / "verbena", "run", "--log", "off", "--address", address, "--",
+            options.build / "tests/verbs_cm", address, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=OWN_LIMIT_S, check=False)
+    good = done.returncode == 0 and done.stdout.endswith("all ok\n")
+    print(TABLE.format(f"own {address}", "cm " + " ".join(words), "",
+                       "ok" if good else done.stdout[-200:] + done.stderr[-400:]), flush=True)
+    return not good
+
+
+def own_address():
+    """What packets to far away carry; nothing is sent. None: there is only the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with contextlib.suppress(OSError):
+            probe.connect(("192.0.2.1", 9))
+            return probe.getsockname()[0]
+    return None
+
+
+def run_apart(options):
+    """Between two network namespaces."""
+    with netns.Namespace("a") as a, netns.Namespace("b") as b:
+        pair = f"vc{os.getpid() % 100000}"
+        a.ip("link", "add", pair, "type", "veth", "peer", "name", f"{pair}p")
+        a.ip("link", "set", f"{pair}p", "netns", b.name)
+        for space, name, last in ((a, pair, 1), (b, f"{pair}p", 2)):
+            space.ip("address", "add", f"10.78.0.{last}/24", "dev", name)
+            space.ip("address", "add", f"fd00:78::{last}/64", "dev", name, "nodad")
+            space.ip("link", "set", name, "mtu", "4200", "up")
+            space.ip("route", "add", "default", "dev", name)
+        cases = [case for case in CASES if "-P" not in case.server]
+        failures = Table(options, "netns", (a, b)).run_all(cases, "10.78.0.1")
+        own = ("fd00:78::1", "fd00:78::2")
+        return failures + Table(options, "netns", (a, b), own).run_all(cases, "fd00:78::1")
+
+
+def main(options):
+    missing = [t for t in ("rping", "ib_send_bw") if not shutil.which(t)]
+    if missing:
+        raise outcome.Skip(f"missing: {', '.join(missing)}")
+    failures = 0
+    print(TABLE.format("where", "program", "s", "outcome"), flush=True)
+    if options.only in "cm":
+        failures += own_program(options, "127.78.0.1", "patient") + own_program(options, "::1")
+    places = [a for a in ("127.0.0.1", own_address(), "::1") if a]
+    for address in places:
+        table = Table(options, "local", addresses=(options.address,) * 2)
+        # Loopback interfaces have no groups.
+        groups = [] if address in ("127.0.0.1", "::1") else [GROUP]
+        failures += table.run_all([*CASES, *groups], address)
+    if os.geteuid() == 0:
+        failures += run_apart(options)
+    else:
+        print("not root: nothing between namespaces")
+    print(f"{failures} failed")
+    if failures:
+        raise outcome.Failure(f"{failures} runs")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default="build", help="build tree (build)")
+    parser.add_argument("--no-skip", action="store_true", help="fail where the test cannot run")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
+    parser.add_argument("--address", help="of both NICs, instead of the machine's")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    return options
+
+
+if __name__ == "__main__":
+    OPTIONS = parse()
+    outcome.run("verbs.cm", lambda: main(OPTIONS), OPTIONS.no_skip)
