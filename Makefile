@@ -7,13 +7,14 @@ DESTDIR      ?=
 FUZZ_SECONDS ?= 600
 SOAK_SEEDS   ?= 2000
 SOAK_GETS    ?= 40000000
+CROWD_SECONDS ?= 600
 CMAKE_FLAGS  ?=
 
 # Only what is wrong is worth a line: errors and warnings go to stderr.
 CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 CTEST     := ctest --test-dir $(BUILD) --output-on-failure --no-label-summary -j2
 
-.PHONY: all help demo test sanitize fuzz soak soak-get bench format install clean configure tests
+.PHONY: all help demo test sanitize fuzz soak soak-get soak-crowd bench format install clean configure tests
 
 all: configure ## build the command, build/verbena, and the library
 	@cmake --build $(BUILD)
@@ -45,6 +46,9 @@ soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
 soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's CPU asleep
 	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port shm
 	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port udp
+
+soak-crowd: tests ## 50 servers and 200 clients of rdma_cm for CROWD_SECONDS (600), killed and stopped
+	@tests/verbs/crowd_test.py --build $(BUILD) --servers 50 --clients 200 --seconds $(CROWD_SECONDS)
 
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench

@@ -26,7 +26,7 @@ SCORE = struct.Struct(f"Q{len(COUNTS)}Q{BUCKETS}QQ")  # crowd.c's struct score
 FIRST_PORT = 21000
 CALM_S = 40   # what is broken has shown by then: retries, timeouts
 ALIVE_S = 30  # a sign of life from everybody, once all go on
-END_S = 15
+END_S = 30    # crowd.c's PATIENCE_MS, and more
 
 
 class Crowd:
@@ -126,10 +126,16 @@ class Crowd:
             self.failures.append("nobody connects any more")
 
     def end(self):
-        for process in self.process:
-            process.terminate()
+        """Clients first: without servers they would wait for an answer."""
+        self.end_some(range(self.options.servers, self.count))
+        self.end_some(range(self.options.servers))
+
+    def end_some(self, numbers):
+        for number in numbers:
+            self.process[number].terminate()
         deadline = time.monotonic() + END_S + self.count / 10
-        for number, process in enumerate(self.process):
+        for number in numbers:
+            process = self.process[number]
             try:
                 status = process.wait(max(0.1, deadline - time.monotonic()))
                 if status not in (0, -signal.SIGTERM):
