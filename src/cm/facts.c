@@ -25,7 +25,7 @@ static void tell_conn(const struct vb_cm *cm, const struct vb_cm_conn *c, struct
                               .peer_qpn = c->remote_qpn,
                               .transport = c->transport,
                               .service_id = c->service_id,
-                              .local = cm->opts.local,
+                              .local = c->local,
                               .peer = c->peer,
                               .port = c->active ? c->asker_port : served,
                               .peer_port = c->active ? served : c->asker_port};

@@ -39,7 +39,13 @@ struct vb_cm_ports *vb_cm_ports_create(struct vb_nic *nic, uint64_t seed)
 static int serve(struct vb_cm_ports *p, enum vb_cm_space space, uint16_t port, bool serves)
 {
     struct vb_port *via = p->nic->lane[0].port;
-    return via->ops->serve ? via->ops->serve(via, space, port, serves) : 0;
+
+    if (!via->ops->serve)
+        return 0;
+    vb_host_lock(p->nic);
+    int err = via->ops->serve(via, space, port, serves);
+    vb_host_unlock(p->nic);
+    return err;
 }
 
 void vb_cm_ports_destroy(struct vb_cm_ports *p)

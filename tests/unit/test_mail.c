@@ -49,6 +49,7 @@ static void open_place(struct place *p, int family, uint32_t numbers)
         if (vb_udp_open(&opts, &p->port[i]) < 0)
             fail_msg("%s", why);
     }
+    assert_int_equal(vb_ip_is_v4(&p->port[0]->local), family == AF_INET);
     p->from = udp_kit_make_forger(p->port[0]);
 }
 
@@ -347,11 +348,12 @@ static void test_a_wrong_order_mends_itself(void **state)
     close_place(&p);
 }
 
+static char dir[32]; // not the group's state, which would stand for the tests' own
+
 static int make_dir(void **state)
 {
-    static char dir[32];
+    (void)state;
     snprintf(dir, sizeof dir, "/tmp/verbena-mail-XXXXXX");
-    *state = dir;
     return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
 }
 
@@ -359,14 +361,15 @@ static int remove_dir(void **state)
 {
     char path[300];
     unsigned inboxes = 0;
-    DIR *d = opendir(*state);
+    (void)state;
+    DIR *d = opendir(dir);
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         inboxes += strncmp(e->d_name, "in-", 3) == 0;
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
         (void)unlink(path);
     }
     closedir(d);
-    return rmdir(*state) || inboxes > 0; // all ports were closed
+    return rmdir(dir) || inboxes > 0; // all ports were closed
 }
 
 #define ALL_TESTS(family)                                                                        \

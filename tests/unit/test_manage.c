@@ -21,6 +21,9 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -49,6 +52,7 @@ static void open_place(struct place *p, int family)
         if (vb_udp_open(&opts, &p->port[i]) < 0)
             fail_msg("%s", why);
     }
+    assert_int_equal(vb_ip_is_v4(&p->port[0]->local), family == AF_INET);
     p->from = udp_kit_make_forger(p->port[0]);
 }
 
@@ -310,6 +314,71 @@ static void test_ids_of_nobody(void **state)
     close_place(&p);
 }
 
+// Another process with a manager and two ports; tells its slot.
+static pid_t start_owner(int family, uint32_t *slot)
+{
+    int told[2];
+    char text[INET6_ADDRSTRLEN];
+    const char *here = udp_kit_address(family, 1, text); // this process's
+    assert_int_equal(pipe(told), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct vb_port *port;
+        const struct vb_udp_opts opts = {.address = here, .shared = true};
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (vb_udp_open(&opts, &port) < 0)
+            _exit(1);
+        port->ops->manage(port, true);
+        uint32_t own = port->qpn_base >> REGISTRY_RANGE_BITS;
+        if (port->ops->serve(port, VB_CM_SPACE_TCP, NAMED, true) != 0 ||
+            port->ops->serve(port, VB_CM_SPACE_TCP, UNNAMED, true) != 0 ||
+            write(told[1], &own, sizeof own) != sizeof own)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(told[0], slot, sizeof *slot), sizeof *slot);
+    close(told[0]);
+    close(told[1]);
+    return pid;
+}
+
+// Killed, and nobody has noticed yet: what names it is answered at once, by one of the others, and
+// its port may be taken.
+static void test_a_killed_owner(void **state)
+{
+    struct place p = {0};
+    uint32_t slot;
+    int status;
+    pid_t pid = start_owner(udp_kit_family(state), &slot);
+    open_place(&p, udp_kit_family(state));
+    manage(&p, 0, true);
+    manage(&p, 1, true);
+    expect(&p, 0, 0, 0);
+    const struct vb_cm_message dreq = about(VB_CM_DREQ, slot);
+    send_req(&p, UNNAMED);
+    send_message(&p, &dreq);
+    expect(&p, 0, 0, 0); // it has them
+    assert_int_equal(serve(&p, 1, NAMED, true), -EADDRINUSE);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    for (unsigned i = 0; i < 3; i++) {
+        uint32_t got[PORTS];
+        if (i == 0)
+            send_message(&p, &dreq);
+        else
+            send_req(&p, i == 1 ? NAMED : UNNAMED);
+        receive_all(&p, got);
+        assert_int_equal(got[0] + got[1], 1);
+        assert_int_equal(got[2], 0);
+    }
+    assert_int_equal(serve(&p, 1, NAMED, true), 0);
+    send_req(&p, NAMED);
+    expect_at(&p, 1);
+    close_place(&p);
+}
+
 // A REJ for want of an answer names no id of its receiver's: all hear it.
 static void test_a_refusal_without_an_id(void **state)
 {
@@ -441,38 +510,40 @@ static void test_a_full_inbox(void **state)
     close_place(&p);
 }
 
+static char dir[32]; // not the group's state, which would stand for the tests' own
+
 static int make_dir(void **state)
 {
-    static char dir[32];
+    (void)state;
     snprintf(dir, sizeof dir, "/tmp/verbena-manage-XXXXXX");
-    *state = dir;
     return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
 }
 
 static int remove_dir(void **state)
 {
     char path[300];
-    DIR *d = opendir(*state);
+    (void)state;
+    DIR *d = opendir(dir);
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
         (void)unlink(path);
     }
     closedir(d);
-    return rmdir(*state);
+    return rmdir(dir);
 }
 
-#define ALL_TESTS(family)                                                                     \
-    {                                                                                         \
-        UDP_KIT_TEST(test_the_first_slot, family),                                            \
-            UDP_KIT_TEST(test_requests_find_their_service, family),                           \
-            UDP_KIT_TEST(test_services_of_nobody, family),                                    \
-            UDP_KIT_TEST(test_ports_are_one_nics, family),                                    \
-            UDP_KIT_TEST(test_a_wrong_table, family),                                         \
-            UDP_KIT_TEST(test_answers_find_who_asked, family),                                \
-            UDP_KIT_TEST(test_ids_of_nobody, family),                                         \
-            UDP_KIT_TEST(test_a_refusal_without_an_id, family),                               \
-            UDP_KIT_TEST(test_a_program_is_brought_up_to_date, family),                       \
-            UDP_KIT_TEST(test_other_frames, family), UDP_KIT_TEST(test_a_full_inbox, family), \
+#define ALL_TESTS(family)                                                                        \
+    {                                                                                            \
+        UDP_KIT_TEST(test_the_first_slot, family),                                               \
+            UDP_KIT_TEST(test_requests_find_their_service, family),                              \
+            UDP_KIT_TEST(test_services_of_nobody, family),                                       \
+            UDP_KIT_TEST(test_ports_are_one_nics, family),                                       \
+            UDP_KIT_TEST(test_a_wrong_table, family),                                            \
+            UDP_KIT_TEST(test_answers_find_who_asked, family),                                   \
+            UDP_KIT_TEST(test_a_killed_owner, family), UDP_KIT_TEST(test_ids_of_nobody, family), \
+            UDP_KIT_TEST(test_a_refusal_without_an_id, family),                                  \
+            UDP_KIT_TEST(test_a_program_is_brought_up_to_date, family),                          \
+            UDP_KIT_TEST(test_other_frames, family), UDP_KIT_TEST(test_a_full_inbox, family),    \
     }
 
 int main(void)

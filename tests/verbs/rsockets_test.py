@@ -12,6 +12,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,10 @@ class Runner:
               flush=True)
 
     def run_all(self):
+        missing = {case.client.split()[0] for case in CASES if "/" not in case.client.split()[0] and
+                   not shutil.which(case.client.split()[0])}
+        if missing:
+            raise outcome.Skip(f"missing: {', '.join(sorted(missing))}")
         for place in PLACES:
             for case in CASES:
                 if self.options.only not in case.name() or \
