@@ -353,7 +353,7 @@ struct vb_qp_change {
     uint8_t rnr_timer;                     // from RTR on
     uint32_t our_psn;                      // RTS
     uint8_t timeout, retries, rnr_retries; // RTS; a timeout of 0: never
-    uint8_t reads;                         // RTS: our READs in flight, up to 16
+    uint8_t reads;                         // RTS: our READs in flight, up to 128
     uint8_t local[16];                     // RTR: as of vb_qp_peer
 };
 

@@ -41,7 +41,8 @@ enum vb_qp_type {
 enum {
     VB_QPN_OF_GROUP = 0xffffff, // all members
     VB_RETRY_INFINITE = 7,      // of rnr_retry (clause 9.7.5.2.8)
-    VB_RD_ATOMIC_MAX = 16,      // READs in flight, either direction
+    VB_RD_ATOMIC_MAX = 16,      // READs and atomics accepted in flight, and the default either way
+    VB_RD_ATOMIC_OUT_MAX = 128, // asked for in flight: as many as Linux accepts
     VB_PUS_MAX = 16,
     VB_CQ_ENTRIES_MAX = 1 << 22,
     VB_SQ_BLOCKS_MAX = 1 << 15, // half the range of the 16-bit counters

@@ -216,7 +216,7 @@ static int to_rts(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     struct vb_requester *r = &qp->req;
 
     if (m->sq_psn > 0xffffff || m->timeout > 31 || m->retry_cnt > 7 || m->rnr_retry > 7 ||
-        m->max_rd_atomic > VB_RD_ATOMIC_MAX)
+        m->max_rd_atomic > VB_RD_ATOMIC_OUT_MAX)
         return -EINVAL;
     if (m->timeout == 0 && vb_qpc_is_reliable(qp) && vb_peer_part(pu, qp) != 0)
         return -ENOMEM;

@@ -166,6 +166,11 @@ static uint16_t request(const struct vb_cm_event *event, bool ud)
 
 // ---- answers
 
+static uint8_t lesser(uint8_t a, uint8_t b)
+{
+    return a < b ? a : b;
+}
+
 static void reply(struct vb_rdmacm_id *i, const struct vb_cm_event *event)
 {
     const struct vb_cm_message *m = &event->message;
@@ -175,8 +180,9 @@ static void reply(struct vb_rdmacm_id *i, const struct vb_cm_event *event)
     i->path.peer_qpn = m->rep.qpn;
     i->path.peer_psn = m->rep.psn;
     i->path.rnr_retries = m->rep.rnr_retries;
-    i->path.initiator_depth = m->rep.responder_resources;
-    i->path.responder_resources = m->rep.initiator_depth;
+    // A peer may offer more than it was asked for.
+    i->path.initiator_depth = lesser(i->path.initiator_depth, m->rep.responder_resources);
+    i->path.responder_resources = lesser(i->path.responder_resources, m->rep.initiator_depth);
     i->path.peer_ece = (struct ibv_ece){.vendor_id = m->rep.vendor_id, .options = m->attr_mod};
     if (!e)
         return;

@@ -102,10 +102,10 @@ static const char *judge(const struct ibv_qp_attr *a, int mask, uint32_t gids)
         return "there is no GID of that sgid_index";
     if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
         return "path_mtu is none of 256 to 4096";
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > VB_VERBS_MAX_RD_ATOMIC)
-        return "at most 16 READs and atomics are in flight";
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > VB_VERBS_MAX_INIT_RD_ATOMIC)
+        return "at most 128 READs and atomics of ours are in flight";
     if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > VB_VERBS_MAX_RD_ATOMIC)
-        return "at most 16 READs and atomics are in flight";
+        return "at most 16 READs and atomics of the peer are in flight";
     if (mask & IBV_QP_RATE_LIMIT && a->rate_limit > VB_VERBS_MAX_KBPS)
         return "the rate is at most 400,000,000 kilobits per second";
     if (mask & IBV_QP_CAP)

@@ -47,7 +47,7 @@ static struct ibv_device_attr describe_device(void)
         .max_pd = 65536,
         .max_qp_rd_atom = VB_VERBS_MAX_RD_ATOMIC,
         .max_res_rd_atom = VB_VERBS_MAX_RD_ATOMIC * QPS,
-        .max_qp_init_rd_atom = VB_VERBS_MAX_RD_ATOMIC,
+        .max_qp_init_rd_atom = VB_VERBS_MAX_INIT_RD_ATOMIC,
         .atomic_cap = IBV_ATOMIC_GLOB,
         .max_mw = NOTHING_MORE,
         .max_mcast_grp = GROUPS,

@@ -31,7 +31,8 @@ enum {
     VB_VERBS_MAX_SRQ_WR = 32767,
     VB_VERBS_MAX_CQE = 1 << 22, // one of which programs do not see
     VB_VERBS_MAX_SGE = 16,
-    VB_VERBS_MAX_RD_ATOMIC = 16,
+    VB_VERBS_MAX_RD_ATOMIC = 16,           // accepted
+    VB_VERBS_MAX_INIT_RD_ATOMIC = 128,     // asked for
     VB_VERBS_MAX_KBPS = 400 * 1000 * 1000, // of a queue pair's rate
     VB_VERBS_BATCH = 16,                   // requests or completions that are translated at a time
     VB_VERBS_LEFT = 1024,

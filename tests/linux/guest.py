@@ -110,7 +110,9 @@ class Guest:
         ip("tuntap", "add", "dev", TAP, "mode", "tap")
         ip("address", "add", f"{HOST_IP}/24", "dev", TAP)
         ip("address", "add", f"{HOST_IP6}/64", "dev", TAP, "nodad")
-        ip("link", "set", TAP, "mtu", str(self.mtu), "up")
+        # The emulated guest is slow to take packets: room for a burst of datagrams, but not for so
+        # many that they wait for longer than a sender does.
+        ip("link", "set", TAP, "mtu", str(self.mtu), "txqueuelen", "1000", "up")
 
     def boot(self, entry):
         """Starts QEMU and returns when the guest says that rxe0 is there."""

@@ -43,12 +43,14 @@ def stop_on_signals():
     signal.signal(signal.SIGHUP, stop)
 
 
-def options(description):
-    """The command line that all system tests share."""
+def options(description, full=None):
+    """The command line that all system tests share; `full` says what --full adds, where there is."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--build", type=pathlib.Path, default="build", help="build tree (build)")
     parser.add_argument("--no-skip", action="store_true", help="fail where the test cannot run")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
+    if full:
+        parser.add_argument("--full", action="store_true", help=full)
     return parser.parse_args()
 
 

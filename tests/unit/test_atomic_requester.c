@@ -354,16 +354,18 @@ static void test_the_answers_memory_is_refused(void **state)
 static void test_no_more_in_flight_than_agreed(void **state)
 {
     (void)state;
-    for (uint32_t limit = 1; limit <= 16; limit += 15) {
+    const uint8_t limits[] = {1, 16, VB_RD_ATOMIC_OUT_MAX};
+    for (uint32_t l = 0; l < sizeof limits; l++) {
+        uint32_t limit = limits[l], count = limit + 24;
         struct forge_opts o = forge_defaults();
         o.reads_out = (uint8_t)limit;
         o.our_psn = 0xfffff8;
         struct forge *f = forge_open(&o);
-        for (uint32_t i = 0; i < 40; i++)
+        for (uint32_t i = 0; i < count; i++)
             post(f, i, kinds[i % KINDS], 0, 0);
         forge_run(f);
-        for (uint32_t i = 0; i < 40; i++) {
-            assert_int_equal(f->sent_count, i + limit < 40 ? i + limit : 40);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_equal(f->sent_count, i + limit < count ? i + limit : count);
             assert_int_equal(answer(f, kinds[i % KINDS], 0xfffff8 + i), VB_RX_APPLIED);
             forge_expect_done(f, i, VB_WC_OK);
         }

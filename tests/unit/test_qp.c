@@ -129,8 +129,8 @@ static void test_attributes_of_rts(void **state)
     TRY(VB_QPS_RTR, VB_QPS_RTS, retry_cnt, 8, -EINVAL);
     TRY(VB_QPS_RTR, VB_QPS_RTS, rnr_retry, 7, 0);
     TRY(VB_QPS_RTR, VB_QPS_RTS, rnr_retry, 8, -EINVAL);
-    TRY(VB_QPS_RTR, VB_QPS_RTS, max_rd_atomic, 16, 0);
-    TRY(VB_QPS_RTR, VB_QPS_RTS, max_rd_atomic, 17, -EINVAL);
+    TRY(VB_QPS_RTR, VB_QPS_RTS, max_rd_atomic, 128, 0);
+    TRY(VB_QPS_RTR, VB_QPS_RTS, max_rd_atomic, 129, -EINVAL);
 }
 
 static void test_addresses_are_of_one_family(void **state)
