@@ -24,3 +24,6 @@ foreach(page IN LISTS man_pages)
 endforeach()
 add_custom_target(man ALL DEPENDS ${packed_pages})
 install(FILES ${packed_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+install(FILES ${PROJECT_SOURCE_DIR}/units/verbena-nic.service DESTINATION lib/systemd/system)
+install(FILES ${PROJECT_SOURCE_DIR}/units/user/verbena-nic.service DESTINATION lib/systemd/user)

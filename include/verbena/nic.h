@@ -69,6 +69,9 @@ struct vb_nic_opts {
     bool check_zero_length; // the keys of zero-length WRITEs and READs, too
     bool no_credits;        // no end-to-end credits: peers that outrun receives get RNR NAKs
     char *error_text;       // room for VB_ERROR_TEXT bytes that say why open failed, or NULL
+    // A NIC in a process of its own, `verbena nic`: its name, or the path of its socket
+    // (docs/hull.md). All else but error_text is the hull's to say then.
+    const char *hull;
 };
 
 // Opens a NIC on UDP port 4791 of the address, which it may share with others of the same user
@@ -186,6 +189,19 @@ enum vb_mw_type {
 int vb_mw_alloc(struct vb_pd *pd, enum vb_mw_type type, struct vb_mw **mw);
 int vb_mw_free(struct vb_mw *mw);
 uint32_t vb_mw_key(const struct vb_mw *mw); // as allocated; each binding names another lowest byte
+
+// Of a NIC in a hull: memory that both have mapped, the only kind that can be registered there. The
+// hull's own, zeros at first; `name` is NULL, or it stays when the application is gone, and who of
+// the same user asks for the name again finds it as it was (bytes 0: of any size). -EEXIST: with
+// another size; -EDQUOT: the tenant may have no more. -EOPNOTSUPP: the NIC is in this process.
+int vb_hull_alloc(struct vb_nic *nic, const char *name, size_t bytes, void **addr);
+// The application's: a memfd that is sealed against shrinking (F_SEAL_SHRINK) and mapped whole at
+// addr. -EPERM: it is not sealed, or no memfd.
+int vb_hull_give(struct vb_nic *nic, int fd, void *addr);
+// -EBUSY: registered; -ENOENT: not from the calls above. A name and its memory are let go of.
+int vb_hull_free(struct vb_nic *nic, void *addr);
+// In words, why the last call on the NIC was refused.
+void vb_hull_why(const struct vb_nic *nic, char text[VB_ERROR_TEXT]);
 
 // Tells of completions through a descriptor, for programs that sleep.
 int vb_channel_create(struct vb_nic *nic, struct vb_channel **channel);

@@ -12,6 +12,7 @@ int vb_cli_demo(int argc, char **argv);
 int vb_cli_doctor(int argc, char **argv);
 int vb_cli_figures(int argc, char **argv);
 int vb_cli_link(int argc, char **argv);
+int vb_cli_nic(int argc, char **argv);
 int vb_cli_perf(int argc, char **argv);
 int vb_cli_res(int argc, char **argv);
 int vb_cli_run(int argc, char **argv);

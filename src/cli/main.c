@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"doctor", vb_cli_doctor, "does it work here? limits, ports, addresses, libraries"},
     {"figures", vb_cli_figures, "experiments of papers, beside the papers' numbers"},
     {"link", vb_cli_link, "the NICs that are open in your processes"},
+    {"nic", vb_cli_nic, "a NIC in a process of its own, to which applications attach"},
     {"perf", vb_cli_perf, "latency, rate and bandwidth, beside a raw UDP socket"},
     {"res", vb_cli_res, "their queue pairs, completion queues, memory regions"},
     {"run", vb_cli_run, "an unmodified verbs program, on a software NIC"},
@@ -78,7 +79,7 @@ int main(int argc, char **argv)
     }
     return vb_usage_error(
         "verbena",
-        "there is no command '%s'; there are chain, demo, doctor, figures, link, perf, res, run, "
-        "sim and stat",
+        "there is no command '%s'; there are chain, demo, doctor, figures, link, nic, perf, res, "
+        "run, sim and stat",
         argv[1]);
 }

@@ -58,6 +58,10 @@ int vb_nic_address(const struct vb_nic *nic, uint32_t n, uint8_t gid[16])
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    if (nic->attach) {
+        vb_nic_gid(nic, gid);
+        return n == 0 ? 0 : -ENOENT;
+    }
     vb_lane_lock(&nic->lane[0]);
     bool found = address_at(nic, n, &ip);
     pthread_mutex_unlock(&nic->lane[0].lock);
@@ -131,6 +135,8 @@ int vb_nic_take_address_or_say(struct vb_nic *nic, const uint8_t gid[16], char *
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    if (nic->attach)
+        return fail(error_text, -EOPNOTSUPP, "the addresses of a hull's NIC are the hull's");
     int before = vb_cancel_hold();
     memcpy(ip.b, gid, 16);
     pthread_mutex_lock(&nic->address_lock);

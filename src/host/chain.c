@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs of chain programs from inside: rings that are written directly, opened by hand,
 // registered as memory, and connected with themselves.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -82,7 +83,7 @@ void vb_host_end_code(struct vb_qp *qp)
     while ((link = vb_fifo_first(&qp->code))) {
         struct vb_mr *mr = VB_CONTAINER_OF(link, struct vb_mr, code_link);
         vb_link_remove(link);
-        vb_dev_mkey_destroy(qp->nic->dev, mr->key); // no window can be bound to it
+        vb_device_mkey_destroy(qp->nic, mr->key); // no window can be bound to it
         mr->dead = true;
     }
 }

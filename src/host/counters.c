@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters by name: the device's, then the port's; and those of a queue pair.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -61,6 +62,12 @@ int vb_nic_counter(const struct vb_nic *nic, const char *name, uint64_t *value)
         if (strcmp(counters[i].name, name) != 0)
             continue;
         *value = 0;
+        if (nic->attach) {
+            vb_lane_lock(&nic->lane[0]);
+            int err = vb_attach_counter(nic->attach, i, value);
+            pthread_mutex_unlock(&nic->lane[0].lock);
+            return err;
+        }
         for (uint32_t lane = 0; lane < nic->lanes; lane++)
             *value += of_lane(&nic->lane[lane], &counters[i]);
         return 0;
@@ -97,11 +104,13 @@ int vb_qp_counter(const struct vb_qp *qp, const char *name, uint64_t *value)
     for (unsigned i = 0; i < QP_COUNTERS; i++) {
         if (strcmp(qp_counters[i].name, name) != 0)
             continue;
+        struct vb_qp_counters all;
         vb_lane_lock(lane);
-        const struct vb_qp_counters *all = vb_dev_qp_counters(qp->nic->dev, qp->driver.qpn);
-        memcpy(value, (const char *)all + qp_counters[i].offset, sizeof *value);
+        int err = vb_device_qp_counters(qp->nic, qp->driver.qpn, &all);
         pthread_mutex_unlock(&lane->lock);
-        return 0;
+        if (!err)
+            memcpy(value, (const char *)&all + qp_counters[i].offset, sizeof *value);
+        return err;
     }
     return -ENOENT;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion queues and the channels that tell of them.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -17,9 +18,15 @@ int vb_channel_create(struct vb_nic *nic, struct vb_channel **out)
     if (!channel)
         return -ENOMEM;
     channel->nic = nic;
-    channel->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
-    if (channel->fd < 0) {
-        int err = -errno;
+    int err = 0;
+    if (nic->attach) {
+        vb_host_lock(nic);
+        err = vb_attach_channel_create(nic->attach, &channel->number, &channel->fd);
+        vb_host_unlock(nic);
+    } else if ((channel->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE)) < 0) {
+        err = -errno;
+    }
+    if (err) {
         free(channel);
         return err;
     }
@@ -38,6 +45,8 @@ int vb_channel_destroy(struct vb_channel *channel)
         return -EPERM;
     vb_host_lock(nic);
     int err = channel->users ? -EBUSY : 0;
+    if (!err && nic->attach)
+        vb_attach_channel_destroy(nic->attach, channel->number);
     if (!err)
         vb_link_remove(&channel->link);
     vb_host_unlock(nic);
@@ -62,6 +71,8 @@ int vb_channel_take(struct vb_channel *channel, struct vb_cq **out)
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    if (nic->attach)
+        return vb_attach_channel_take(channel, out);
     int before = vb_cancel_hold();
     pthread_mutex_lock(&nic->event_lock);
     struct vb_link *link = vb_fifo_first(&channel->due);
@@ -89,18 +100,28 @@ static struct vb_driver_srq *find_srq(void *ctx, uint32_t srqn)
 static int enter(struct vb_cq *cq, const struct vb_cqc_attr *attr)
 {
     struct vb_nic *nic = cq->nic;
-    int err = vb_dev_cq_create(nic->dev, attr, &cq->cqn);
+    int err = vb_device_cq_create(nic, attr, cq->channel, &cq->cqn);
     if (err)
         return err;
     err = vb_host_enlist(&nic->cq_by_number, &nic->cq_room, cq->cqn, cq);
     if (err) {
-        vb_dev_cq_destroy(nic->dev, cq->cqn);
+        vb_device_cq_destroy(nic, cq->cqn);
         return err;
     }
     vb_fifo_push(&nic->cqs, &cq->link);
     if (cq->channel)
         cq->channel->users++;
     return 0;
+}
+
+static void free_rings(struct vb_cq *cq)
+{
+    if (cq->nic->attach) {
+        vb_host_lock(cq->nic);
+        vb_attach_lift_cq(cq->nic->attach, &cq->driver);
+        vb_host_unlock(cq->nic);
+    }
+    vb_driver_cq_fini(&cq->driver);
 }
 
 int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq **out)
@@ -117,6 +138,11 @@ int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq
     cq->channel = opts->channel;
     cq->overwrites = opts->ignore_overrun;
     int err = vb_driver_cq_init(&cq->driver, opts->entries, opts->start);
+    if (!err && nic->attach) {
+        vb_host_lock(nic);
+        err = vb_attach_place_cq(nic->attach, &cq->driver);
+        vb_host_unlock(nic);
+    }
     if (!err) {
         const struct vb_cqc_attr attr = {.pu = opts->unit ? opts->unit - 1 : 0,
                                          .ring = cq->driver.ring,
@@ -130,7 +156,7 @@ int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq
         vb_host_unlock(nic);
     }
     if (err) {
-        vb_driver_cq_fini(&cq->driver);
+        free_rings(cq);
         free(cq);
         return err;
     }
@@ -143,6 +169,8 @@ static void forget_events(struct vb_cq *cq)
 {
     uint64_t one;
 
+    if (cq->nic->attach && !cq->nic->orphan)
+        vb_attach_forget_cq(cq);
     pthread_mutex_lock(&cq->nic->event_lock);
     if (cq->channel && vb_link_queued(&cq->due)) {
         vb_link_remove(&cq->due);
@@ -158,7 +186,7 @@ int vb_cq_destroy(struct vb_cq *cq)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_cq_destroy(nic->dev, cq->cqn);
+    int err = vb_device_cq_destroy(nic, cq->cqn);
     if (!err) {
         nic->cq_by_number[cq->cqn - 1] = NULL;
         vb_host_unshare(&cq->share, cq->lane);
@@ -171,7 +199,7 @@ int vb_cq_destroy(struct vb_cq *cq)
     vb_host_unlock(nic);
     if (!err) {
         vb_helper_notice(nic, UINT32_MAX); // who waited for it must fail
-        vb_driver_cq_fini(&cq->driver);
+        free_rings(cq);
         free(cq);
     }
     return err;
@@ -190,7 +218,7 @@ uint64_t vb_cq_count(struct vb_cq *cq)
         return 0;
     int before = vb_cancel_hold();
     vb_lane_lock(cq->lane);
-    vb_dev_cq_produced(cq->nic->dev, cq->cqn, &produced);
+    vb_device_cq_produced(cq->nic, cq->cqn, &produced);
     pthread_mutex_unlock(&cq->lane->lock);
     vb_cancel_allow(before);
     return produced;
@@ -202,7 +230,7 @@ void vb_host_catch_up(struct vb_cq *cq, uint32_t keep)
 
     if (keep > cq->driver.entries)
         keep = cq->driver.entries;
-    if (cq->overwrites && vb_dev_cq_produced(cq->nic->dev, cq->cqn, &produced) == 0)
+    if (cq->overwrites && vb_device_cq_produced(cq->nic, cq->cqn, &produced) == 0)
         vb_driver_cq_catch_up(&cq->driver, produced, keep);
 }
 
@@ -215,9 +243,11 @@ static int arm(struct vb_cq *cq, bool solicited_only, bool next)
         return -EPERM;
     if (!cq->channel)
         return -EINVAL;
+    if (cq->nic->attach)
+        return vb_attach_arm(cq, solicited_only, next);
     vb_lane_lock(cq->lane);
     if (next)
-        vb_dev_cq_produced(cq->nic->dev, cq->cqn, &from);
+        vb_device_cq_produced(cq->nic, cq->cqn, &from);
     vb_driver_cq_arm_at(&cq->driver, from, solicited_only);
     vb_dev_cq_armed(cq->nic->dev, cq->cqn);
     vb_host_collect(cq->lane);
@@ -242,7 +272,7 @@ int vb_cq_moderate(struct vb_cq *cq, uint32_t count, uint32_t period_us)
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
     vb_host_lock(cq->nic);
-    int err = vb_dev_cq_moderate(cq->nic->dev, cq->cqn, count, (uint64_t)period_us * 1000);
+    int err = vb_device_cq_moderate(cq->nic, cq->cqn, count, (uint64_t)period_us * 1000);
     vb_host_unlock(cq->nic);
     return err;
 }
@@ -253,6 +283,9 @@ int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
 
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
+    int local = vb_device_is_local(cq->nic, "resizing a completion queue");
+    if (local)
+        return local;
     vb_host_lock(cq->nic);
     int err = cq->share.bell ? -EBUSY : vb_driver_cq_init(&bigger, entries, cq->driver.ci);
     if (!err) {
@@ -280,6 +313,8 @@ static int poll_overwritten(struct vb_cq *cq, struct vb_wc *wc, int n)
 {
     struct vb_nic *nic = cq->nic;
 
+    if (nic->attach) // its device runs whoever holds these locks
+        return vb_attach_refuse(nic->attach, "polling a queue that ignores overruns");
     if (nic->lanes > 1)
         vb_host_lock(nic);
     else if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
@@ -304,7 +339,7 @@ static int poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
     struct vb_lane *lane = cq->lane;
     int taken = vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n);
 
-    if (taken > 0)
+    if (taken > 0 || cq->nic->attach)
         return taken;
     if (atomic_load_explicit(&cq->nic->waiting, memory_order_relaxed) ||
         pthread_mutex_trylock(&lane->lock) != 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draining: what is owed to peers leaves before a queue pair, a NIC or the process goes, and what
 // was posted is given time to be acknowledged.
+#include "host/device.h"
 #include "host/host.h"
 
 #include "port/clock.h"
@@ -43,6 +44,8 @@ bool vb_host_lock_until(struct vb_nic *nic, uint64_t give_up_ns)
 // All that was written has left; frames that faults hold back count as written.
 static bool has_sent(const struct vb_lane *lane)
 {
+    if (lane->nic->attach)
+        return true; // what is owed tells its device
     if (vb_pu_wants_tx(lane->pu) || vb_pu_txq(lane->pu)->count > 0)
         return false;
     return !lane->nic->faulty || vb_faulty_deadline(lane->port) == UINT64_MAX;
@@ -51,22 +54,22 @@ static bool has_sent(const struct vb_lane *lane)
 static bool has_answered(struct vb_nic *nic, const struct vb_qp *qp)
 {
     struct vb_qp_progress p;
-    return vb_dev_qp_progress(nic->dev, qp->driver.qpn, &p) != 0 || p.answers_owed == 0;
+    return vb_device_qp_progress(nic, qp->driver.qpn, &p) != 0 || p.answers_owed == 0;
 }
 
 static bool is_acknowledged(struct vb_nic *nic, const struct vb_qp *qp)
 {
     struct vb_qp_progress p;
-    return vb_dev_qp_progress(nic->dev, qp->driver.qpn, &p) != 0 || !p.running ||
+    return vb_device_qp_progress(nic, qp->driver.qpn, &p) != 0 || !p.running ||
            p.retired >= vb_host_posted(nic, &qp->driver);
 }
 
 static void settle(struct vb_nic *nic, const struct vb_qp *only)
 {
     if (only)
-        vb_dev_qp_settle(nic->dev, only->driver.qpn);
+        vb_device_qp_settle(nic, only->driver.qpn);
     for (struct vb_link *l = nic->qps.head.next; !only && l != &nic->qps.head; l = l->next)
-        vb_dev_qp_settle(nic->dev, VB_CONTAINER_OF(l, struct vb_qp, link)->driver.qpn);
+        vb_device_qp_settle(nic, VB_CONTAINER_OF(l, struct vb_qp, link)->driver.qpn);
 }
 
 // Needs the locks. Runs the NIC; true: nothing is owed, and without `only`, nothing under way.

@@ -91,6 +91,9 @@ void vb_driver_cq_arm(struct vb_driver_cq *cq, bool solicited_only);
 // The same from a counter on, which is not before that of what was polled.
 void vb_driver_cq_arm_at(struct vb_driver_cq *cq, uint64_t counter, bool solicited_only);
 
+// The counter of the next entry to be produced, as far as can be seen.
+uint64_t vb_driver_cq_end(const struct vb_driver_cq *cq);
+
 // Copies the entries that wait from one ring to another. -EINVAL: it is too small for them.
 int vb_driver_cq_move(const struct vb_driver_cq *from, struct vb_driver_cq *to);
 // Swaps the rings; all else stays.

@@ -20,6 +20,15 @@ static bool is_produced(const struct vb_driver_cq *cq, uint64_t counter)
     return op_own >> 4 != VB_CQE_INVALID && (op_own & 1) == owner;
 }
 
+uint64_t vb_driver_cq_end(const struct vb_driver_cq *cq)
+{
+    uint64_t end = cq->ci;
+
+    while (end - cq->ci < cq->entries && is_produced(cq, end))
+        end++;
+    return end;
+}
+
 static void publish_consumed(struct vb_driver_cq *cq)
 {
     __atomic_store_n(&cq->dbrec[VB_DBREC_CQ_CI], htobe32((uint32_t)(cq->ci & 0xffffff)),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events: the device's, handed to completion channels and to the application.
+#include "host/attach.h"
 #include "host/cm.h"
 #include "host/host.h"
 
@@ -65,9 +66,11 @@ void vb_host_collect(struct vb_lane *lane)
     };
     struct vb_event e;
 
-    if (!vb_pu_has_event(lane->pu) || !lock_events(lane->nic))
+    if (lane->nic->attach || !vb_pu_has_event(lane->pu) || !lock_events(lane->nic))
         return;
     while (vb_pu_take_event(lane->pu, &e)) {
+        if (lane->nic->hull_event && lane->nic->hull_event(lane->nic->hull, &e))
+            continue;
         if (e.kind == VB_EVENT_CQ_COMPLETION)
             tell_channel(lane->nic, e.number);
         else
@@ -92,6 +95,10 @@ void vb_host_forget_events(struct vb_nic *nic, enum vb_host_named what, uint32_t
 
     if (nic->orphan)
         return; // whose descriptors are the parent's
+    if (nic->attach) {
+        vb_attach_forget_events(nic, what, number);
+        return;
+    }
     for (uint32_t i = 0; i < nic->lanes; i++)
         vb_host_collect(&nic->lane[i]);
     pthread_mutex_lock(&nic->event_lock);
@@ -118,6 +125,8 @@ int vb_nic_take_event(struct vb_nic *nic, struct vb_nic_event *event)
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    if (nic->attach)
+        return vb_attach_take_event(nic, event);
     int before = vb_cancel_hold();
     pthread_mutex_lock(&nic->event_lock);
     if (nic->event_count > 0) {

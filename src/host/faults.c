@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults on purpose at run time.
+#include "host/device.h"
 #include "host/host.h"
 #include "host/open.h"
 #include "port/faulty.h"
@@ -103,6 +104,9 @@ int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text)
 {
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    int local = vb_device_is_local(nic, "faults on purpose");
+    if (local)
+        return local;
     vb_host_lock(nic);
     int err = vb_host_set_faults(nic, rules, error_text);
     vb_host_unlock(nic);

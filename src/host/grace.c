@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grace period: when it ends, nothing begun before it can touch the application's memory.
+#include "host/device.h"
 #include "host/host.h"
 
 #include "base/bytes.h"
@@ -23,7 +24,7 @@ uint64_t vb_host_posted(struct vb_nic *nic, const struct vb_driver_qp *qp)
     uint32_t word = be32toh(__atomic_load_n(&qp->dbrec[VB_DBREC_SQ], __ATOMIC_ACQUIRE));
     struct vb_qp_progress p;
 
-    if (vb_dev_qp_progress(nic->dev, qp->qpn, &p) != 0)
+    if (vb_device_qp_progress(nic, qp->qpn, &p) != 0)
         return 0;
     if (qp->cross || qp->sq.managed)
         return p.begun; // a program may wait for ever, or never end
@@ -55,8 +56,8 @@ static bool has_ended(struct vb_nic *nic, struct wait *list, uint32_t count)
 
     for (uint32_t i = 0; i < count; i++) {
         struct vb_qp_progress p;
-        vb_dev_qp_settle(nic->dev, list[i].qpn);
-        if (!list[i].done && vb_dev_qp_progress(nic->dev, list[i].qpn, &p) == 0) {
+        vb_device_qp_settle(nic, list[i].qpn);
+        if (!list[i].done && vb_device_qp_progress(nic, list[i].qpn, &p) == 0) {
             list[i].answered = list[i].answered || p.answers_owed == 0;
             list[i].done = list[i].answered && (p.retired >= list[i].until || !p.running);
         } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Datagram queue pairs in multicast groups. A unit's port joins a group for its first member, so
 // that each unit gets a copy of its own.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -35,6 +36,9 @@ int vb_qp_attach(struct vb_qp *qp, const uint8_t gid[16])
 
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
+    int local = vb_device_is_local(qp->nic, "multicast groups");
+    if (local)
+        return local;
     memcpy(group.b, gid, 16);
     vb_host_lock(qp->nic);
     int err = attach(qp, &group);
@@ -50,6 +54,8 @@ int vb_qp_detach(struct vb_qp *qp, const uint8_t gid[16])
 
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
+    if (qp->nic->attach)
+        return -ENOENT;
     memcpy(group.b, gid, 16);
     vb_host_lock(qp->nic);
     int err = vb_dev_qp_detach(qp->nic->dev, qp->driver.qpn, &group);
@@ -63,6 +69,8 @@ void vb_host_leave_groups(struct vb_qp *qp)
 {
     struct vb_ip group;
 
+    if (qp->nic->attach)
+        return; // it is in none
     while (vb_dev_qp_leave(qp->nic->dev, qp->driver.qpn, &group))
         leave_if_last(qp->send_cq->lane, &group);
 }

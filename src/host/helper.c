@@ -11,6 +11,7 @@
 // time has passed since there was something to do.
 #include "host/host.h"
 
+#include "host/attach.h"
 #include "host/inspect.h"
 #include "port/clock.h"
 #include "port/faulty.h"
@@ -90,8 +91,7 @@ static bool serve(struct vb_nic *nic, uint32_t lanes)
     return steps > 0 || rounds > 0;
 }
 
-// What a sleeper waits for on a lane whose lock is held. False: it has something to do already.
-static bool settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns)
+bool vb_helper_settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns)
 {
     const struct vb_txq *txq = vb_pu_txq(lane->pu);
 
@@ -118,7 +118,7 @@ static bool prepare(struct vb_lane *lane, struct pollfd *fd, uint64_t *deadline_
     int ready;
 
     pthread_mutex_lock(&lane->lock);
-    bool idle = settle(lane, &ready, &lane->asleep_until_ns);
+    bool idle = vb_helper_settle(lane, &ready, &lane->asleep_until_ns);
     uint64_t timer = lane->asleep_until_ns;
     pthread_mutex_unlock(&lane->lock);
     if (timer < *deadline_ns)
@@ -133,7 +133,7 @@ void vb_helper_recheck(struct vb_lane *lane)
     uint64_t timer;
     int ready;
 
-    if (!settle(lane, &ready, &timer) || timer < lane->asleep_until_ns)
+    if (!vb_helper_settle(lane, &ready, &timer) || timer < lane->asleep_until_ns)
         vb_helper_wake(lane->nic);
 }
 
@@ -259,6 +259,10 @@ static void *run(void *arg)
 
 void vb_helper_wake(struct vb_nic *nic)
 {
+    if (nic->attach) {
+        vb_attach_kick(nic->attach);
+        return;
+    }
     int before = vb_cancel_hold();
     (void)!write(nic->helper.wake_fd, &(uint64_t){1}, sizeof(uint64_t));
     vb_cancel_allow(before);

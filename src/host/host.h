@@ -65,13 +65,21 @@ struct vb_share {
 struct vb_helper {
     bool running;
     pthread_t thread;
-    int wake_fd;          // eventfd
-    atomic_uint asleep;   // lanes, as bits, for whose doorbells it must be woken
-    atomic_bool stopping; // the NIC closes
+    int wake_fd;            // eventfd
+    atomic_uint asleep;     // lanes, as bits, for whose doorbells it must be woken
+    atomic_uint *asleep_at; // that, or the same of the hull
+    atomic_bool stopping;   // the NIC closes
 };
+
+struct vb_attach;
+struct vb_hull;
 
 struct vb_nic {
     struct vb_dev *dev;
+    struct vb_attach *attach; // its device is in a hull (device.h), and `dev` NULL; NULL: here
+    // In a hull: whether an event is that of an attached application, which is told then.
+    struct vb_hull *hull;
+    bool (*hull_event)(struct vb_hull *hull, const struct vb_event *event);
     bool foreign;      // a forked child's: calls are refused (see vb_host_is_foreign)
     bool orphan, torn; // in a child: without ports and helper; and not to be freed, either
     int cancel_before; // of the thread that holds all lanes
@@ -127,6 +135,7 @@ struct vb_channel {
     struct vb_link link;
     struct vb_nic *nic;
     int fd;
+    uint32_t number; // as a hull knows it
     uint32_t users;
     struct vb_fifo due; // completion queues with an event to tell
 };
@@ -296,9 +305,16 @@ static inline bool vb_helper_sleeps_on(const struct vb_lane *lane)
 // Something was posted: somebody must run these lanes. Cheap while the helper is awake.
 static inline void vb_helper_notice(struct vb_nic *nic, uint32_t lanes)
 {
-    if (atomic_load_explicit(&nic->helper.asleep, memory_order_seq_cst) & lanes)
+    if (atomic_load_explicit(nic->helper.asleep_at, memory_order_seq_cst) & lanes)
         vb_helper_wake(nic);
 }
+
+// What a sleeper waits for on a lane whose lock is held. False: it has something to do already.
+bool vb_helper_settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns);
+
+// ---- nic.c: a NIC without ports and device. NULL: no memory.
+struct vb_nic *vb_host_alloc(uint32_t lanes);
+void vb_host_free(struct vb_nic *nic);
 
 uint32_t vb_host_access(uint32_t rights); // enum vb_rights to enum vb_access
 // Enters an object into an array by its number (from 1 on), which grows. -ENOMEM.

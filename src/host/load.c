@@ -2,6 +2,8 @@
 // Chain programs on a NIC: an image becomes queues, code regions and memory.
 #include "host/load.h"
 
+#include "host/device.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,7 +304,7 @@ bool vb_loaded_has_failed(const struct vb_loaded *l)
     enum vb_qp_state state;
 
     for (uint32_t i = 0; i < l->queues; i++)
-        if (vb_dev_qp_state(l->nic->dev, l->qp[i]->driver.qpn, &state) != 0 || state == VB_QPS_ERR)
+        if (vb_device_qp_state(l->nic, l->qp[i]->driver.qpn, &state) != 0 || state == VB_QPS_ERR)
             return true;
     return false;
 }
@@ -313,7 +315,7 @@ uint64_t vb_loaded_requests(const struct vb_loaded *l)
 
     for (uint32_t i = 0; i < l->queues; i++)
         if (l->queue[i].kind == VB_QUEUE_PEER &&
-            vb_dev_cq_produced(l->nic->dev, l->cq[l->queue[i].recv_cq]->cqn, &produced) == 0)
+            vb_device_cq_produced(l->nic, l->cq[l->queue[i].recv_cq]->cqn, &produced) == 0)
             sum += produced;
     return sum;
 }

@@ -3,6 +3,7 @@
 #include "host/host.h"
 
 #include "base/bits.h"
+#include "host/attach.h"
 #include "host/congestion.h"
 #include "host/inspect.h"
 #include "host/open.h"
@@ -104,8 +105,11 @@ static uint32_t receive(struct vb_lane *lane)
 // run is that finds none, so only some of these look at the time, too.
 uint32_t vb_lane_run(struct vb_lane *lane)
 {
-    if (__builtin_expect(lane->shares, 0))
+    if (__builtin_expect(lane->shares, 0)) {
+        if (lane->nic->attach)
+            return 0; // the hull runs it
         vb_host_look_at_shared(lane);
+    }
     bool held = lane->hold.phase != VB_HOLD_NOTHING && vb_hold_lasts(lane);
     bool idle = held || vb_pu_is_idle(lane->pu);
     uint32_t frames = idle ? receive(lane) : 0;
@@ -264,12 +268,13 @@ static int open_device(struct vb_nic *nic, const struct vb_nic_opts *opts)
     return 0;
 }
 
-static struct vb_nic *alloc_nic(uint32_t lanes)
+struct vb_nic *vb_host_alloc(uint32_t lanes)
 {
     struct vb_nic *nic = calloc(1, sizeof *nic);
     if (!nic)
         return NULL;
     nic->lanes = lanes;
+    nic->helper.asleep_at = &nic->helper.asleep;
     nic->lane = aligned_alloc(64, lanes * sizeof *nic->lane);
     nic->srq_by_number = calloc(VB_HOST_SRQS, sizeof *nic->srq_by_number);
     nic->srq_room = VB_HOST_SRQS;
@@ -296,7 +301,7 @@ static struct vb_nic *alloc_nic(uint32_t lanes)
     return nic;
 }
 
-static void free_nic(struct vb_nic *nic)
+void vb_host_free(struct vb_nic *nic)
 {
     vb_inspect_close(nic);
     if (nic->dev && !nic->orphan)
@@ -308,6 +313,8 @@ static void free_nic(struct vb_nic *nic)
             nic->lane[i].port->ops->close(nic->lane[i].port);
         pthread_mutex_destroy(&nic->lane[i].lock);
     }
+    if (nic->attach)
+        vb_attach_free(nic->attach);
     pthread_mutex_destroy(&nic->event_lock);
     pthread_mutex_destroy(&nic->inspect_lock);
     pthread_mutex_destroy(&nic->address_lock);
@@ -356,7 +363,7 @@ static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
     int err = judge(opts);
     if (err)
         return err;
-    struct vb_nic *nic = alloc_nic(units);
+    struct vb_nic *nic = vb_host_alloc(units);
     if (!nic)
         return -ENOMEM;
     nic->drain_ns = (opts->drain_ms ? opts->drain_ms : DRAIN_MS) * UINT64_C(1000000);
@@ -378,7 +385,7 @@ static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
             vb_helper_stop(nic);
     }
     if (err) {
-        free_nic(nic);
+        vb_host_free(nic);
         return err;
     }
     say(opts, "");
@@ -390,7 +397,8 @@ int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
 {
     static const struct vb_nic_opts defaults = {0};
     int before = vb_cancel_hold();
-    int err = open_nic(opts ? opts : &defaults, out);
+    int err =
+        opts && opts->hull ? vb_attach_open(opts, out) : open_nic(opts ? opts : &defaults, out);
 
     vb_cancel_allow(before);
     return err;
@@ -449,7 +457,7 @@ static void free_all(struct vb_nic *nic)
     CLOSE_ALL(mws, vb_mw, vb_mw_free);
     CLOSE_ALL(mrs, vb_mr, vb_mr_dereg);
     CLOSE_ALL(pds, vb_pd, vb_pd_free);
-    free_nic(nic);
+    vb_host_free(nic);
 }
 
 void vb_nic_close(struct vb_nic *nic)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chain programs: queue pairs that are limited, audited and stopped together.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -42,6 +43,9 @@ int vb_program_create(struct vb_pd *pd, const struct vb_program_opts *opts, stru
         return -EPERM;
     if (opts->audit && opts->audit->nic != pd->nic)
         return -EINVAL;
+    int local = vb_device_is_local(pd->nic, "programs with a limit or an auditor");
+    if (local)
+        return local;
     struct vb_program *p = calloc(1, sizeof *p);
     if (!p)
         return -ENOMEM;

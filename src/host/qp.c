@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs: create, connect, post.
+#include "host/device.h"
 #include "host/host.h"
 
 #include "nic/spread.h"
@@ -52,10 +53,10 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
     };
     if (o->xrcd > nic->xrcds || o->send_cq->driver.audits || o->recv_cq->driver.audits)
         return -EINVAL;
-    int err = vb_dev_qp_create(nic->dev, &attr, &d->qpn);
+    int err = vb_device_qp_create(nic, &attr, &d->qpn);
     if (err)
         return err;
-    d->doorbells = vb_pu_doorbells(o->send_cq->lane->pu);
+    d->doorbells = vb_device_doorbells(nic, o->send_cq->lane);
     nic->qp_by_index[d->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     vb_fifo_push(&nic->qps, &qp->link);
     return 0;
@@ -85,6 +86,16 @@ static void manage(struct vb_nic *nic, bool manages)
         port->ops->manage(port, manages);
 }
 
+static void free_rings(struct vb_qp *qp)
+{
+    if (qp->nic->attach) {
+        vb_host_lock(qp->nic);
+        vb_attach_lift_qp(qp->nic->attach, &qp->driver);
+        vb_host_unlock(qp->nic);
+    }
+    vb_driver_qp_fini(&qp->driver);
+}
+
 int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp **out)
 {
     if (vb_host_is_foreign(pd->nic))
@@ -105,13 +116,16 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
     qp->driver.srq = opts->srq ? &opts->srq->driver : NULL;
     if (!err) {
         vb_host_lock(qp->nic);
-        err = create_context(pd, opts, qp);
+        if (qp->nic->attach)
+            err = vb_attach_place_qp(qp->nic->attach, &qp->driver);
+        if (!err)
+            err = create_context(pd, opts, qp);
         if (!err && opts->management)
             manage(qp->nic, true);
         vb_host_unlock(qp->nic);
     }
     if (err) {
-        vb_driver_qp_fini(&qp->driver);
+        free_rings(qp);
         free(qp);
         return err;
     }
@@ -138,7 +152,7 @@ static void forget_completions(struct vb_qp *qp)
 static int modify(struct vb_qp *qp, struct vb_qpc_mods *m, enum vb_qp_state state)
 {
     m->state = state;
-    return vb_dev_qp_modify(qp->nic->dev, qp->driver.qpn, m);
+    return vb_device_qp_modify(qp->nic, qp->driver.qpn, m);
 }
 
 // A receive of a shared queue that is in use comes back by being flushed.
@@ -164,7 +178,7 @@ int vb_qp_destroy(struct vb_qp *qp)
         give_back_receive(qp);
     vb_host_leave_groups(qp);
     vb_host_end_code(qp);
-    int err = vb_dev_qp_destroy(nic->dev, qp->driver.qpn);
+    int err = vb_device_qp_destroy(nic, qp->driver.qpn);
     if (qp->driver.qpn == VB_QPN_GSI && !nic->orphan)
         manage(nic, false);
     if (!nic->orphan) { // whose locks may be held by threads that are not here
@@ -175,7 +189,7 @@ int vb_qp_destroy(struct vb_qp *qp)
     vb_link_remove(&qp->link);
     vb_host_unshare(&qp->share, qp->send_cq->lane);
     vb_host_unlock(nic);
-    vb_driver_qp_fini(&qp->driver);
+    free_rings(qp);
     free(qp);
     vb_cancel_allow(before);
     return err;
@@ -209,6 +223,9 @@ int vb_qp_spread(struct vb_qp *qp, struct vb_qp *const *members, uint32_t count,
 
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
+    int local = vb_device_is_local(qp->nic, "spreading datagrams");
+    if (local)
+        return local;
     if (count > VB_SPREAD_MAX || fields & ~(uint32_t)(VB_SPREAD_SRC | VB_SPREAD_DST))
         return -EINVAL;
     for (uint32_t i = 0; i < count; i++) {
@@ -302,8 +319,8 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
         return -EINVAL;
     vb_host_lock(nic);
     struct vb_qpc_mods m = mods_of(nic, peer);
-    int err = vb_dev_qp_state(nic->dev, qp->driver.qpn, &state);
-    if (!err && qp->service != VB_SERVICE_UD)
+    int err = vb_device_qp_state(nic, qp->driver.qpn, &state);
+    if (!err && !nic->attach && qp->service != VB_SERVICE_UD)
         err = vb_host_local(nic, peer->local, peer->gid, &m.local);
     if (!err && state == VB_QPS_ERR)
         vb_host_forget_life(qp);
@@ -345,7 +362,7 @@ int vb_qp_resume(struct vb_qp *qp)
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
     vb_host_lock(qp->nic);
-    int err = vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
+    int err = vb_device_qp_state(qp->nic, qp->driver.qpn, &state);
     if (!err)
         err = state == VB_QPS_SQD || state == VB_QPS_SQE
                   ? modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_RTS)
@@ -362,7 +379,7 @@ int vb_qp_limit(struct vb_qp *qp, uint32_t kbps, uint32_t burst_bytes)
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
     vb_host_lock(qp->nic);
-    int err = vb_dev_qp_limit(qp->nic->dev, qp->driver.qpn, kbps * bytes_per_kbit, burst_bytes);
+    int err = vb_device_qp_limit(qp->nic, qp->driver.qpn, kbps * bytes_per_kbit, burst_bytes);
     vb_host_unlock(qp->nic);
     vb_host_run_soon(qp); // what a lower rate held may go on
     return err;
@@ -375,7 +392,7 @@ const char *vb_qp_state_text(struct vb_qp *qp)
     if (vb_host_is_foreign(qp->nic))
         return "FORKED";
     vb_host_lock(qp->nic);
-    vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
+    vb_device_qp_state(qp->nic, qp->driver.qpn, &state);
     vb_host_unlock(qp->nic);
     return vb_qp_state_name(state);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Protection domains, memory regions and windows.
+#include "host/device.h"
 #include "host/host.h"
 
 #include "port/faulty.h"
@@ -18,7 +19,7 @@ int vb_pd_alloc(struct vb_nic *nic, struct vb_pd **out)
         return -ENOMEM;
     pd->nic = nic;
     vb_host_lock(nic);
-    int err = vb_dev_pd_create(nic->dev, &pd->pd);
+    int err = vb_device_pd_create(nic, &pd->pd);
     if (!err)
         vb_fifo_push(&nic->pds, &pd->link);
     vb_host_unlock(nic);
@@ -35,7 +36,7 @@ int vb_pd_free(struct vb_pd *pd)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_pd_destroy(nic->dev, pd->pd);
+    int err = vb_device_pd_destroy(nic, pd->pd);
     if (!err)
         vb_link_remove(&pd->link);
     vb_host_unlock(nic);
@@ -76,7 +77,7 @@ static int create(struct vb_pd *pd, const struct vb_mkey_attr *attr, struct vb_m
     vb_host_lock(nic);
     int err = nic->faulty ? vb_faults_register(vb_faulty_rules(nic->lane[0].port)) : 0;
     if (!err)
-        err = vb_dev_mkey_create(nic->dev, attr, &mr->key);
+        err = vb_device_mkey_create(nic, attr, &mr->key);
     if (!err)
         vb_fifo_push(&nic->mrs, &mr->link);
     vb_host_unlock(nic);
@@ -117,6 +118,9 @@ int vb_mr_find(struct vb_pd *pd, uint32_t key, uint64_t addr, uint64_t len, uint
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    int local = vb_device_is_local(nic, "looking up memory by its key");
+    if (local)
+        return local;
     vb_host_lock(nic);
     enum vb_mem_refusal r = vb_dev_mkey_judge(nic->dev, (struct vb_accessor){.pd = pd->pd}, key,
                                               addr, len, vb_host_access(rights), &bytes);
@@ -138,7 +142,7 @@ int vb_mr_change(struct vb_mr *mr, struct vb_pd *pd, const struct vb_mr_opts *op
         return -EINVAL;
     const struct vb_mkey_attr attr = region_attr(pd, opts);
     vb_host_lock(mr->nic);
-    int err = vb_dev_mkey_change(mr->nic->dev, mr->key, &attr);
+    int err = vb_device_mkey_change(mr->nic, mr->key, &attr);
     vb_host_unlock(mr->nic);
     return err;
 }
@@ -150,7 +154,7 @@ int vb_mr_dereg(struct vb_mr *mr)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = mr->dead ? 0 : vb_dev_mkey_destroy(nic->dev, mr->key);
+    int err = mr->dead ? 0 : vb_device_mkey_destroy(nic, mr->key);
     if (!err)
         vb_link_remove(&mr->link);
     if (!err && vb_link_queued(&mr->code_link))
@@ -182,7 +186,7 @@ int vb_mw_alloc(struct vb_pd *pd, enum vb_mw_type type, struct vb_mw **out)
     const struct vb_mkey_attr attr = {
         .pd = pd->pd, .kind = type == VB_MW_TYPE_1 ? VB_MKEY_WINDOW1 : VB_MKEY_WINDOW2};
     vb_host_lock(nic);
-    int err = vb_dev_mkey_create(nic->dev, &attr, &mw->key);
+    int err = vb_device_mkey_create(nic, &attr, &mw->key);
     if (!err)
         vb_fifo_push(&nic->mws, &mw->link);
     vb_host_unlock(nic);
@@ -199,7 +203,7 @@ int vb_mw_free(struct vb_mw *mw)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_window_destroy(nic->dev, mw->key);
+    int err = vb_device_window_destroy(nic, mw->key);
     vb_link_remove(&mw->link);
     vb_host_unlock(nic);
     free(mw);

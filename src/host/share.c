@@ -2,6 +2,7 @@
 // Shared queues: rings and records that the application writes and reads by itself, as programs do
 // that drive a card without its library. Such a program calls nobody when it posts, so whoever runs
 // the lane looks at the records of shared queues, and at those only.
+#include "host/device.h"
 #include "host/host.h"
 
 #include "base/bytes.h"
@@ -57,6 +58,9 @@ int vb_qp_share(struct vb_qp *qp, struct vb_raw_qp *raw)
 
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
+    int local = vb_device_is_local(qp->nic, "queues by hand");
+    if (local)
+        return local;
     vb_host_lock(qp->nic);
     int err = enter(&qp->share, lane, &lane->shared_qps);
     vb_host_unlock(qp->nic);
@@ -79,6 +83,9 @@ int vb_cq_share(struct vb_cq *cq, struct vb_raw_cq *raw)
 
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
+    int local = vb_device_is_local(cq->nic, "queues by hand");
+    if (local)
+        return local;
     vb_host_lock(cq->nic);
     int err = enter(&cq->share, cq->lane, &cq->lane->shared_cqs);
     vb_host_unlock(cq->nic);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared receive queues and the domains of extended reliable connections.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -9,6 +10,9 @@ int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd)
 {
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    int local = vb_device_is_local(nic, "extended reliable connections");
+    if (local)
+        return local;
     vb_host_lock(nic);
     *xrcd = ++nic->xrcds;
     vb_host_unlock(nic);
@@ -25,15 +29,25 @@ static int create_context(struct vb_srq *srq, struct vb_pd *pd, const struct vb_
                                       .dbrec = srq->driver.dbrec,
                                       .xrcd = o->xrcd,
                                       .cqn = o->cq ? o->cq->cqn : 0};
-    int err = vb_dev_srq_create(nic->dev, &attr, &srq->srqn);
+    int err = vb_device_srq_create(nic, &attr, &srq->srqn);
     if (err)
         return err;
     err = vb_host_enlist(&nic->srq_by_number, &nic->srq_room, srq->srqn, srq);
     if (err)
-        vb_dev_srq_destroy(nic->dev, srq->srqn);
+        vb_device_srq_destroy(nic, srq->srqn);
     else
         vb_fifo_push(&nic->srqs, &srq->link);
     return err;
+}
+
+static void free_rings(struct vb_srq *srq)
+{
+    if (srq->nic->attach) {
+        vb_host_lock(srq->nic);
+        vb_attach_lift_srq(srq->nic->attach, &srq->driver);
+        vb_host_unlock(srq->nic);
+    }
+    vb_driver_srq_fini(&srq->driver);
 }
 
 int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_srq **out)
@@ -53,11 +67,15 @@ int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_sr
     int err = vb_driver_srq_init(&srq->driver, opts->depth, opts->sge);
     if (!err) {
         vb_host_lock(nic);
-        err = opts->xrcd > nic->xrcds ? -EINVAL : create_context(srq, pd, opts);
+        err = opts->xrcd > nic->xrcds ? -EINVAL : 0;
+        if (!err && nic->attach)
+            err = vb_attach_place_srq(nic->attach, &srq->driver);
+        if (!err)
+            err = create_context(srq, pd, opts);
         vb_host_unlock(nic);
     }
     if (err) {
-        vb_driver_srq_fini(&srq->driver);
+        free_rings(srq);
         free(srq);
         return err;
     }
@@ -71,7 +89,7 @@ int vb_srq_destroy(struct vb_srq *srq)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_srq_destroy(nic->dev, srq->srqn);
+    int err = vb_device_srq_destroy(nic, srq->srqn);
     if (!err) {
         nic->srq_by_number[srq->srqn - 1] = NULL;
         vb_link_remove(&srq->link);
@@ -81,7 +99,7 @@ int vb_srq_destroy(struct vb_srq *srq)
     }
     vb_host_unlock(nic);
     if (!err) {
-        vb_driver_srq_fini(&srq->driver);
+        free_rings(srq);
         free(srq);
     }
     return err;
@@ -97,7 +115,7 @@ int vb_srq_arm(struct vb_srq *srq, uint32_t limit)
     if (vb_host_is_foreign(srq->nic))
         return -EPERM;
     vb_host_lock(srq->nic);
-    int err = vb_dev_srq_arm(srq->nic->dev, srq->srqn, limit);
+    int err = vb_device_srq_arm(srq->nic, srq->srqn, limit);
     vb_host_unlock(srq->nic);
     return err;
 }
@@ -107,7 +125,7 @@ int vb_srq_limit(struct vb_srq *srq, uint32_t *limit)
     if (vb_host_is_foreign(srq->nic))
         return -EPERM;
     vb_host_lock(srq->nic);
-    int err = vb_dev_srq_limit(srq->nic->dev, srq->srqn, limit);
+    int err = vb_device_srq_limit(srq->nic, srq->srqn, limit);
     vb_host_unlock(srq->nic);
     return err;
 }

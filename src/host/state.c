@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs step by step: one state after the other, by who brings its own protocol.
+#include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ static struct vb_qpc_mods mods_of(const struct vb_nic *nic, const struct vb_qp_c
 
 static int modify(struct vb_qp *qp, const struct vb_qpc_mods *m)
 {
-    return vb_dev_qp_modify(qp->nic->dev, qp->driver.qpn, m);
+    return vb_device_qp_modify(qp->nic, qp->driver.qpn, m);
 }
 
 // Rights are the device's from INIT on; on the way to other states they are set anew.
@@ -59,7 +60,7 @@ static int go(struct vb_qp *qp, enum vb_qp_state from, struct vb_qpc_mods *m)
     if (!err && !same)
         err = modify(qp, &to);
     if (!err && (to.state == VB_QPS_RTR || to.state == VB_QPS_RTS))
-        err = vb_dev_qp_tune(qp->nic->dev, qp->driver.qpn, to.access, to.min_rnr_timer);
+        err = vb_device_qp_tune(qp->nic, qp->driver.qpn, to.access, to.min_rnr_timer);
     return err;
 }
 
@@ -75,8 +76,8 @@ int vb_qp_change(struct vb_qp *qp, const struct vb_qp_change *change)
         return -EINVAL;
     vb_host_lock(qp->nic);
     struct vb_qpc_mods m = mods_of(qp->nic, change);
-    int err = vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &from);
-    if (!err && change->to == VB_QP_RTR && qp->service != VB_SERVICE_UD)
+    int err = vb_device_qp_state(qp->nic, qp->driver.qpn, &from);
+    if (!err && !qp->nic->attach && change->to == VB_QP_RTR && qp->service != VB_SERVICE_UD)
         err = vb_host_local(qp->nic, change->local, change->gid, &m.local);
     if (!err)
         err = go(qp, from, &m);
@@ -93,7 +94,7 @@ int vb_qp_phase(struct vb_qp *qp, enum vb_qp_phase *phase)
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
     vb_host_lock(qp->nic);
-    int err = vb_dev_qp_state(qp->nic->dev, qp->driver.qpn, &state);
+    int err = vb_device_qp_state(qp->nic, qp->driver.qpn, &state);
     vb_host_unlock(qp->nic);
     *phase = (enum vb_qp_phase)state;
     return err;

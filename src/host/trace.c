@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of the last frames, for looking at in Wireshark.
 #include "port/trace.h"
+#include "host/device.h"
 #include "host/host.h"
 
 #include <arpa/inet.h>
@@ -34,6 +35,9 @@ int vb_nic_trace(struct vb_nic *nic, uint32_t ring_bytes)
 {
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    int local = vb_device_is_local(nic, "traces");
+    if (local)
+        return local;
     vb_host_lock(nic);
     stop(nic);
     int err = ring_bytes ? start(nic, ring_bytes) : 0;

@@ -19,6 +19,7 @@
 
 struct vb_cqc {
     uint32_t cqn;
+    uint32_t owner; // others cannot WAIT for it
     struct vb_pu *pu;
     bool crossing; // several units write to it, under the lock
     struct vb_spin lock;

@@ -171,7 +171,7 @@ static bool park(struct vb_pu *pu, struct vb_cross *c, struct vb_cqc *cq, uint32
 bool vb_cross_wait(struct vb_pu *pu, struct vb_qpc *qp, uint32_t cqn, uint32_t index, bool *bad)
 {
     struct vb_cross *c = qp->cross;
-    struct vb_cqc *cq = vb_dev_cq(pu->dev, cqn);
+    struct vb_cqc *cq = vb_qpc_awaited(pu->dev, qp, cqn);
 
     *bad = cq == NULL;
     if (c->waits_for && c->waits_for != cq)

@@ -306,6 +306,7 @@ int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_
     if (!cq)
         return -ENOMEM;
     *cq = (struct vb_cqc){.cqn = i + 1,
+                          .owner = attr->owner,
                           .pu = pu,
                           .entries = attr->entries,
                           .ring = attr->ring,

@@ -104,6 +104,7 @@ struct vb_cqc_attr {
     uint32_t *dbrec;     // two words
     uint64_t start;      // counter to start from; only tests use other than 0
     bool ignore_overrun; // entries that nobody took are overwritten; they count all the same
+    uint32_t owner;      // who WAITs for it has a send queue of the same one
 };
 
 struct vb_srqc_attr {

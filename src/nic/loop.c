@@ -46,7 +46,7 @@ static inline struct vb_local_end do_wait(struct vb_pu *pu, struct vb_qpc *qp,
 
     if (__builtin_expect((ctrl->ds & VB_WQE_DS_MASK) != 2 || ctrl->opmod, 0))
         return (struct vb_local_end){.syndrome = VB_SYN_LOCAL_QP_OP};
-    const struct vb_cqc *cq = vb_dev_cq(pu->dev, cqn);
+    const struct vb_cqc *cq = vb_qpc_awaited(pu->dev, qp, cqn);
     if ((cq && !c->waits_for && vb_cqc_has(cq, index)) || vb_cross_wait(pu, qp, cqn, index, &bad))
         return (struct vb_local_end){.syndrome = VB_SYN_OK};
     return (struct vb_local_end){.syndrome = bad ? (uint32_t)VB_SYN_LOCAL_QP_OP : HELD};

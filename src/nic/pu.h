@@ -103,6 +103,14 @@ static inline struct vb_cqc *vb_dev_cq(struct vb_dev *dev, uint32_t cqn)
     return cqn - 1 < dev->cq_room ? dev->cqs[cqn - 1] : NULL;
 }
 
+// The completion queue that a queue pair waits for. NULL: there is none, or it is another owner's.
+static inline struct vb_cqc *vb_qpc_awaited(struct vb_dev *dev, const struct vb_qpc *qp,
+                                            uint32_t cqn)
+{
+    struct vb_cqc *cq = vb_dev_cq(dev, cqn);
+    return cq && cq->owner == qp->send_cq->owner ? cq : NULL;
+}
+
 static inline struct vb_qpc *vb_dev_qp(struct vb_dev *dev, uint32_t qpn)
 {
     struct vb_qpc *qp = dev->qps[qpn & (VB_DOORBELL_QPS - 1)];

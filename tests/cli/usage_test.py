@@ -17,8 +17,8 @@ class Usage(unittest.TestCase):
             self.assertIn(text, done.stderr)
 
     def test_unknown_words(self):
-        self.refused(["fly"], "'fly'", "chain, demo, doctor, figures, link, perf, res, run, sim "
-                     "and stat")
+        self.refused(["fly"], "'fly'", "chain, demo, doctor, figures, link, nic, perf, res, run, "
+                     "sim and stat")
         operations = "read, write, write_imm, send, cas, fadd, get, idle, raw"
         self.refused(["perf"], operations)
         self.refused(["perf", "fly"], "'fly'", operations)

@@ -28,8 +28,8 @@ UNLICENSED = {".md", ".gitignore"}
 # Layers, lowest first; an include may point to its own rank or below. Public headers are below
 # all. src/kv stands on the public headers alone.
 RANKS = {"public": -1, "base": 0, "wire": 1, "nic": 2, "cm": 3, "chain": 3, "kernel": 3, "rma": 3,
-         "cost": 4, "port": 4, "host": 5, "kv": 6, "verbs": 6, "mlx5": 7, "efa": 7, "sim": 6,
-         "rdmacm": 7, "rsocket": 7, "rspreload": 7, "cli": 7}
+         "cost": 4, "port": 4, "host": 5, "hull": 6, "kv": 6, "verbs": 6, "mlx5": 7, "efa": 7,
+         "sim": 6, "rdmacm": 7, "rsocket": 7, "rspreload": 7, "cli": 7}
 ISOLATED = {"public": {"public"}, "kv": {"public", "kv"}}
 ISOLATED |= {"rsocket": {"rsocket"}, "rspreload": {"rspreload"}}
 PURE = {"wire", "nic", "cm", "chain", "cost", "kernel", "rma"}

@@ -2,6 +2,7 @@
 // Two ends of the public interface, each run by its own NIC's helper.
 #include "duo.h"
 
+#include "hull_kit.h"
 #include "pair.h"
 
 #include <setjmp.h>
@@ -71,11 +72,25 @@ int duo_begin(void **state)
     return 0;
 }
 
+// Whether the ends had any.
+static bool close_hulls(struct duo_state *s)
+{
+    bool any = s->hull[0];
+
+    for (unsigned i = 0; i < 2; i++) {
+        if (s->hull[i])
+            vb_hull_close(s->hull[i]);
+        s->hull[i] = NULL;
+    }
+    return any;
+}
+
 int duo_end(void **state)
 {
     struct duo_state *s = *state;
     vb_nic_close(s->nic[0]);
     vb_nic_close(s->nic[1]);
+    close_hulls(s);
     free(s);
     current = NULL;
     return 0;
@@ -110,7 +125,11 @@ static struct vb_nic *open_ipv6(void)
 
 static void open_end(struct duo_end *e)
 {
-    e->memory = calloc(1, DUO_BYTES);
+    void *shared = NULL;
+    if (vb_hull_alloc(e->nic, NULL, DUO_BYTES, &shared) == 0)
+        e->memory = shared;
+    else
+        e->memory = calloc(1, DUO_BYTES);
     assert_non_null(e->memory);
     assert_int_equal(vb_pd_alloc(e->nic, &e->pd), 0);
     assert_int_equal(vb_channel_create(e->nic, &e->channel), 0);
@@ -131,6 +150,11 @@ void duo_open(struct duo *d, struct duo_state *state)
     if (strcmp(state->way, "ipv6") == 0) {
         state->nic[0] = open_ipv6();
         d->end[0].nic = d->end[1].nic = state->nic[0];
+    } else if (strcmp(state->way, "hull") == 0) {
+        for (unsigned i = 0; i < 2; i++) {
+            state->hull[i] = hull_kit_open(i, "auto", NULL);
+            d->end[i].nic = state->nic[i] = hull_kit_attach(state->hull[i]);
+        }
     } else {
         d->end[0].nic = state->nic[0] = duo_open_nic(0, state->way);
         d->end[1].nic = state->nic[1] = duo_open_nic(1, state->way);
@@ -144,6 +168,8 @@ void duo_close(struct duo *d)
         vb_nic_close(d->state->nic[i]);
         d->state->nic[i] = NULL;
     }
+    if (close_hulls(d->state))
+        return; // the memory went with the NIC
     free(d->end[0].memory);
     free(d->end[1].memory);
 }

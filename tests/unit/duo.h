@@ -28,8 +28,9 @@ struct duo_end {
 
 // A test's state: how its NICs are joined, and those that a failure leaves open.
 struct duo_state {
-    const char *way; // "udp", "shm", "auto" or "ipv6"
+    const char *way; // "udp", "shm", "auto", "ipv6" or "hull", each end attached to one of its own
     struct vb_nic *nic[2];
+    struct vb_hull *hull[2];
 };
 
 struct duo {

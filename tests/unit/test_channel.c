@@ -350,19 +350,31 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_PORTS(test_an_armed_queue_wakes_a_sleeper),
+        DUO_TEST(test_an_armed_queue_wakes_a_sleeper, "hull"),
         DUO_TEST(test_a_queue_that_is_not_armed_is_silent, "udp"),
+        DUO_TEST(test_a_queue_that_is_not_armed_is_silent, "hull"),
         DUO_TEST(test_one_request_gives_one_event, "udp"),
+        DUO_TEST(test_one_request_gives_one_event, "hull"),
         DUO_TEST(test_arming_late_loses_nothing, "udp"),
+        DUO_TEST(test_arming_late_loses_nothing, "hull"),
         DUO_TEST(test_the_descriptor_is_level_triggered, "udp"),
+        DUO_TEST(test_the_descriptor_is_level_triggered, "hull"),
         DUO_WAYS(test_no_event_is_lost_in_a_race),
+        DUO_TEST(test_no_event_is_lost_in_a_race, "hull"),
         DUO_PORTS(test_solicited_only),
+        DUO_TEST(test_solicited_only, "hull"),
         DUO_PORTS(test_flushes_wake_a_sleeper),
+        DUO_TEST(test_flushes_wake_a_sleeper, "hull"),
         DUO_PORTS(test_connecting_wakes_the_helper),
+        DUO_TEST(test_connecting_wakes_the_helper, "hull"),
         DUO_PORTS(test_a_delayed_frame_wakes_a_sleeper),
         DUO_TEST(test_several_queues_on_one_channel, "udp"),
+        DUO_TEST(test_several_queues_on_one_channel, "hull"),
         DUO_TEST(test_resizing_while_entries_wait, "udp"),
         DUO_TEST(test_destroying_takes_events_back, "udp"),
+        DUO_TEST(test_destroying_takes_events_back, "hull"),
         DUO_TEST(test_what_channels_refuse, "udp"),
+        DUO_TEST(test_what_channels_refuse, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

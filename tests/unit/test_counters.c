@@ -136,7 +136,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_TEST(test_names, "udp"),
+        DUO_TEST(test_names, "hull"),
         DUO_PORTS(test_each_counts_its_own),
+        DUO_TEST(test_each_counts_its_own, "hull"),
         DUO_TEST(test_errors_are_the_queue_pairs, "udp"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);

@@ -466,15 +466,25 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_TEST(test_reads_and_writes, "udp"),
+        DUO_TEST(test_reads_and_writes, "hull"),
         DUO_TEST(test_atomics, "udp"),
+        DUO_TEST(test_atomics, "hull"),
         DUO_TEST(test_wrong_keys_and_ranges, "udp"),
+        DUO_TEST(test_wrong_keys_and_ranges, "hull"),
         DUO_TEST(test_rights_of_the_queue_pair, "udp"),
+        DUO_TEST(test_rights_of_the_queue_pair, "hull"),
         DUO_TEST(test_calc_here, "udp"),
+        DUO_TEST(test_calc_here, "hull"),
         BOTH(test_calc_to_a_peer),
+        DUO_TEST(test_calc_to_a_peer, "hull"),
         DUO_TEST(test_calc_refused, "udp"),
+        DUO_TEST(test_calc_refused, "hull"),
         DUO_TEST(test_fetched_entries_are_not_changed, "udp"),
+        DUO_TEST(test_fetched_entries_are_not_changed, "hull"),
         DUO_TEST(test_closed_entries_are_changed, "udp"),
+        DUO_TEST(test_closed_entries_are_changed, "hull"),
         DUO_TEST(test_code_regions, "udp"),
+        DUO_TEST(test_code_regions, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -456,18 +456,26 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_WAYS(test_a_spinning_target_is_served),
+        DUO_TEST(test_a_spinning_target_is_served, "hull"),
         DUO_WAYS(test_a_sleeping_target_is_served),
+        DUO_TEST(test_a_sleeping_target_is_served, "hull"),
         DUO_PORTS(test_a_computing_target_is_served),
+        DUO_TEST(test_a_computing_target_is_served, "hull"),
         cmocka_unit_test(test_without_a_helper_nobody_serves),
         DUO_PORTS(test_requests_in_a_row_are_met_awake),
         DUO_WAYS(test_a_poster_need_not_poll),
+        DUO_TEST(test_a_poster_need_not_poll, "hull"),
         DUO_PORTS(test_an_idle_nic_uses_no_cpu),
+        DUO_TEST(test_an_idle_nic_uses_no_cpu, "hull"),
         DUO_PORTS(test_closing_leaves_nothing),
         DUO_PORTS(test_closing_while_the_peer_sends),
         DUO_PORTS(test_a_process_that_sleeps_and_one_that_died),
         DUO_PORTS(test_grace_ends_with_what_was_posted),
+        DUO_TEST(test_grace_ends_with_what_was_posted, "hull"),
         DUO_PORTS(test_grace_is_bounded),
+        DUO_TEST(test_grace_is_bounded, "hull"),
         DUO_TEST(test_grace_over_a_new_life, "udp"),
+        DUO_TEST(test_grace_over_a_new_life, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

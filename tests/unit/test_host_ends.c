@@ -181,8 +181,11 @@ int main(void)
         DUO_TEST(test_a_region_that_is_looked_after, "udp"),
         DUO_TEST(test_where_keys_lead, "udp"),
         DUO_PORTS(test_events_go_with_their_object),
+        DUO_TEST(test_events_go_with_their_object, "hull"),
         DUO_PORTS(test_an_end_in_two_steps),
+        DUO_TEST(test_an_end_in_two_steps, "hull"),
         DUO_PORTS(test_a_rate),
+        DUO_TEST(test_a_rate, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

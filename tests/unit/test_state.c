@@ -300,10 +300,22 @@ static void test_post_and_poll_in_two_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DUO_WAYS(test_one_after_the_other),         DUO_TEST(test_values_out_of_range, "udp"),
-        DUO_TEST(test_the_same_phase_again, "udp"), DUO_PORTS(test_back_to_reset),
-        DUO_TEST(test_all_or_none, "udp"),          DUO_TEST(test_what_was_posted, "udp"),
-        DUO_PORTS(test_what_an_armed_queue_tells),  DUO_PORTS(test_post_and_poll_in_two_threads),
+        DUO_WAYS(test_one_after_the_other),
+        DUO_TEST(test_one_after_the_other, "hull"),
+        DUO_TEST(test_values_out_of_range, "udp"),
+        DUO_TEST(test_values_out_of_range, "hull"),
+        DUO_TEST(test_the_same_phase_again, "udp"),
+        DUO_TEST(test_the_same_phase_again, "hull"),
+        DUO_PORTS(test_back_to_reset),
+        DUO_TEST(test_back_to_reset, "hull"),
+        DUO_TEST(test_all_or_none, "udp"),
+        DUO_TEST(test_all_or_none, "hull"),
+        DUO_TEST(test_what_was_posted, "udp"),
+        DUO_TEST(test_what_was_posted, "hull"),
+        DUO_PORTS(test_what_an_armed_queue_tells),
+        DUO_TEST(test_what_an_armed_queue_tells, "hull"),
+        DUO_PORTS(test_post_and_poll_in_two_threads),
+        DUO_TEST(test_post_and_poll_in_two_threads, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

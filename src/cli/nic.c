@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// `verbena nic`: NICs in a process of their own, the hull, to which applications attach.
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "hull/hull.h"
+#include "hull/notify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char command[] = "verbena nic";
+
+struct fields {
+    const char *config, *socket, *name, *address, *port;
+    uint32_t ready_fd;
+};
+
+static const struct vb_option options[] = {
+    {"config", NULL, VB_OPTION_TEXT, NULL, "FILE",
+     "NICs and tenants, as docs/hull.md says; read again on SIGHUP",
+     offsetof(struct fields, config), 0, 0},
+    {"socket", NULL, VB_OPTION_TEXT, NULL, "PATH", "control socket of the (only) NIC",
+     offsetof(struct fields, socket), 0, 0},
+    {"name", NULL, VB_OPTION_TEXT, NULL, "NAME", "of the NIC, without a file; verbena0",
+     offsetof(struct fields, name), 0, 0},
+    {"address", NULL, VB_OPTION_TEXT, NULL, "IP", "of the NIC, without a file; 127.0.0.1",
+     offsetof(struct fields, address), 0, 0},
+    {"port", NULL, VB_OPTION_TEXT, NULL, "PORT", "udp, shm or auto, without a file; auto",
+     offsetof(struct fields, port), 0, 0},
+    {"ready-fd", NULL, VB_OPTION_NUMBER, "0", "N",
+     "write a line to this descriptor and close it when applications can attach",
+     offsetof(struct fields, ready_fd), 0, 1 << 20},
+};
+
+static const struct vb_option_table table = {command, options, sizeof options / sizeof *options};
+
+static void print_help(void)
+{
+    puts("Usage: verbena nic [options]\n"
+         "\n"
+         "Runs NICs in this process, for applications that attach to them (`hull` in the options\n"
+         "of vb_nic_open). Their queues are shared memory; what they leave behind when they end,\n"
+         "in whatever way, is taken back, but for memory with a name. It stays in the foreground\n"
+         "until SIGTERM or SIGINT, reads the file's tenants again on SIGHUP, and tells a service\n"
+         "manager when it is ready (NOTIFY_SOCKET).\n");
+    vb_options_help(&table, stdout);
+}
+
+// ---- what it is told
+
+static int set_socket(const struct fields *f, struct vb_hull_nic_config *nic)
+{
+    if (f->socket)
+        snprintf(nic->socket, sizeof nic->socket, "%s", f->socket);
+    return 0;
+}
+
+// Of a file, only what it cannot say: the environment may name a port for all commands.
+static int apply(const struct fields *f, struct vb_hull_config *config)
+{
+    struct vb_hull_nic_config *nic = &config->nic[0];
+
+    if (f->socket && config->nics > 1)
+        return vb_usage_error(command,
+                              "--socket is for one NIC, and there are %u: say it in the "
+                              "file",
+                              config->nics);
+    if (f->socket && (*f->socket != '/' || strlen(f->socket) >= sizeof nic->socket))
+        return vb_usage_error(command, "--socket is a path from / on of at most %zu characters",
+                              sizeof nic->socket - 1);
+    if (f->config)
+        return set_socket(f, nic);
+    if ((f->name && strlen(f->name) >= sizeof nic->name) ||
+        (f->address && strlen(f->address) >= sizeof nic->address) ||
+        (f->port && strlen(f->port) >= sizeof nic->port))
+        return vb_usage_error(command, "a name, an address or a port is too long");
+    if (f->name)
+        snprintf(nic->name, sizeof nic->name, "%s", f->name);
+    if (f->address)
+        snprintf(nic->address, sizeof nic->address, "%s", f->address);
+    if (f->port)
+        snprintf(nic->port, sizeof nic->port, "%s", f->port);
+    return set_socket(f, nic);
+}
+
+static int configure(const struct fields *f, struct vb_hull_config *config)
+{
+    char error[VB_ERROR_TEXT];
+
+    vb_hull_config_init(config);
+    if (f->config && vb_hull_config_read(f->config, config, error) != 0)
+        return vb_usage_error(command, "%s: %s", f->config, error);
+    return apply(f, config);
+}
+
+// ---- its life
+
+static void close_all(struct vb_hull **hulls, uint32_t count)
+{
+    while (count > 0)
+        vb_hull_close(hulls[--count]);
+}
+
+static int open_all(const struct vb_hull_config *config, struct vb_hull **hulls)
+{
+    char error[VB_ERROR_TEXT];
+
+    for (uint32_t i = 0; i < config->nics; i++) {
+        if (vb_hull_open(config, i, &hulls[i], error) == 0)
+            continue;
+        fprintf(stderr, "%s: NIC %s: %s\n", command, config->nic[i].name, error);
+        close_all(hulls, i);
+        return 1;
+    }
+    return 0;
+}
+
+static void say_ready(const struct fields *f, const struct vb_hull_config *config,
+                      struct vb_hull *const *hulls)
+{
+    for (uint32_t i = 0; i < config->nics; i++)
+        fprintf(stderr, "%s: NIC %s at %s, socket %s\n", command, config->nic[i].name,
+                config->nic[i].address, hulls[i]->path);
+    if (f->ready_fd) {
+        (void)!write((int)f->ready_fd, "ready\n", 6);
+        close((int)f->ready_fd);
+    }
+    if (vb_hull_notify("READY=1\nSTATUS=applications can attach\n") != 0)
+        fprintf(stderr, "%s: the service manager cannot be told\n", command);
+}
+
+// A file that is wrong changes nothing.
+static void reload(const struct fields *f, struct vb_hull_config *config, struct vb_hull **hulls)
+{
+    struct vb_hull_config *fresh = f->config ? malloc(sizeof *fresh) : NULL;
+    char error[VB_ERROR_TEXT] = "out of memory";
+
+    vb_hull_notify("RELOADING=1\n");
+    if (!f->config) {
+        fprintf(stderr, "%s: there is no file to read again\n", command);
+    } else if (!fresh || vb_hull_config_read(f->config, fresh, error) != 0) {
+        fprintf(stderr, "%s: %s: %s; all stays as it was\n", command, f->config, error);
+    } else {
+        for (uint32_t i = 0; i < config->nics; i++)
+            vb_hull_reload(hulls[i], fresh);
+        fprintf(stderr, "%s: %s: the tenants' quotas were read again\n", command, f->config);
+    }
+    free(fresh);
+    vb_hull_notify("READY=1\n");
+}
+
+static int run(const struct fields *f, struct vb_hull_config *config)
+{
+    struct vb_hull *hulls[VB_HULL_NICS];
+    sigset_t wanted;
+    int which = 0;
+
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGTERM);
+    sigaddset(&wanted, SIGINT);
+    sigaddset(&wanted, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &wanted, NULL);
+    int status = open_all(config, hulls);
+    if (status)
+        return status;
+    say_ready(f, config, hulls);
+    while (which != SIGTERM && which != SIGINT) {
+        which = sigwaitinfo(&wanted, NULL);
+        if (which == SIGHUP)
+            reload(f, config, hulls);
+    }
+    vb_hull_notify("STOPPING=1\n");
+    close_all(hulls, config->nics);
+    return 0;
+}
+
+int vb_cli_nic(int argc, char **argv)
+{
+    struct fields fields = {0};
+    struct vb_options parsed;
+    int status = vb_options_parse(&table, argc, argv, &fields, &parsed);
+
+    if (status)
+        return status;
+    if (parsed.help) {
+        print_help();
+        return 0;
+    }
+    if (parsed.operands)
+        return vb_usage_error(command, "takes no '%s'", parsed.operand[0]);
+    if (fields.ready_fd && fcntl((int)fields.ready_fd, F_GETFD) < 0)
+        return vb_usage_error(command, "--ready-fd %u is not open", fields.ready_fd);
+    struct vb_hull_config *config = malloc(sizeof *config);
+    if (!config)
+        return 1;
+    status = configure(&fields, config);
+    if (!status)
+        status = run(&fields, config);
+    free(config);
+    return status;
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// An application's side of the hull: its NIC is in another process, and the device's calls become
+// messages. Posting and polling are the driver's as ever, on rings in memory that both share.
+#ifndef VB_HOST_ATTACH_H
+#define VB_HOST_ATTACH_H
+
+#include "base/fifo.h"
+#include "host/contract.h"
+#include "host/host.h"
+#include "port/port.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum {
+    VB_ATTACH_GRAIN = 4096, // rings begin on pages
+};
+
+// Memory that both have mapped.
+struct vb_attach_memory {
+    struct vb_link link;
+    uint32_t number;
+    bool given; // the application's own, mapped by itself
+    uint8_t *base;
+    uint64_t bytes;
+    uint8_t *used; // of memory for rings: which pages are; NULL: the application's
+};
+
+struct vb_attach {
+    struct vb_port port; // stands where a NIC of this process has its own
+    int socket;          // -1: abandoned
+    pthread_mutex_t lock;
+    uint32_t serial;
+    bool lost; // the hull is gone
+    struct vb_hull_page *page;
+    uint64_t epoch;
+    struct vb_fifo memories;
+    char text[VB_ERROR_TEXT]; // why the last call was refused
+};
+
+int vb_attach_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
+void vb_attach_free(struct vb_attach *a);
+// Wakes the hull, which said that it sleeps.
+void vb_attach_kick(struct vb_attach *a);
+// Sends a request and waits for its reply. Returns 0 or the reply's error; -ENOTCONN: no hull.
+// `fds` are the reply's descriptors, or NULL: none are expected.
+int vb_attach_call(struct vb_attach *a, struct vb_hull_request *request,
+                   struct vb_hull_reply *reply, int give_fd, int fds[VB_HULL_FDS]);
+
+// ---- attach_memory.c
+// Moves what the driver has just allocated to shared memory, and takes it back there.
+int vb_attach_place_qp(struct vb_attach *a, struct vb_driver_qp *qp);
+void vb_attach_lift_qp(struct vb_attach *a, struct vb_driver_qp *qp);
+int vb_attach_place_cq(struct vb_attach *a, struct vb_driver_cq *cq);
+void vb_attach_lift_cq(struct vb_attach *a, struct vb_driver_cq *cq);
+int vb_attach_place_srq(struct vb_attach *a, struct vb_driver_srq *srq);
+void vb_attach_lift_srq(struct vb_attach *a, struct vb_driver_srq *srq);
+// Where that is as the hull knows it. False: not in shared memory, which `text` says.
+bool vb_attach_find(struct vb_attach *a, const void *at, uint64_t bytes,
+                    struct vb_hull_place *place);
+void vb_attach_forget_memory(struct vb_attach *a);
+
+// ---- attach_dev.c: the calls of nic/dev.h
+int vb_attach_pd_create(struct vb_attach *a, uint32_t *pd);
+int vb_attach_pd_destroy(struct vb_attach *a, uint32_t pd);
+int vb_attach_mkey_create(struct vb_attach *a, const struct vb_mkey_attr *attr, uint32_t *key);
+int vb_attach_mkey_change(struct vb_attach *a, uint32_t key, const struct vb_mkey_attr *attr);
+int vb_attach_mkey_destroy(struct vb_attach *a, uint32_t key);
+int vb_attach_window_destroy(struct vb_attach *a, uint32_t key);
+int vb_attach_cq_create(struct vb_attach *a, const struct vb_cqc_attr *attr, uint32_t channel,
+                        uint32_t *cqn);
+int vb_attach_cq_moderate(struct vb_attach *a, uint32_t cqn, uint32_t count, uint64_t period_ns);
+int vb_attach_cq_produced(struct vb_attach *a, uint32_t cqn, uint64_t *produced);
+int vb_attach_cq_destroy(struct vb_attach *a, uint32_t cqn);
+int vb_attach_srq_create(struct vb_attach *a, const struct vb_srqc_attr *attr, uint32_t *srqn);
+int vb_attach_srq_arm(struct vb_attach *a, uint32_t srqn, uint32_t limit);
+int vb_attach_srq_limit(struct vb_attach *a, uint32_t srqn, uint32_t *limit);
+int vb_attach_srq_destroy(struct vb_attach *a, uint32_t srqn);
+int vb_attach_qp_create(struct vb_attach *a, const struct vb_qpc_attr *attr, uint32_t *qpn);
+int vb_attach_qp_modify(struct vb_attach *a, uint32_t qpn, const struct vb_qpc_mods *mods);
+int vb_attach_qp_tune(struct vb_attach *a, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer);
+int vb_attach_qp_limit(struct vb_attach *a, uint32_t qpn, uint64_t rate_Bps, uint32_t burst_bytes);
+int vb_attach_qp_state(struct vb_attach *a, uint32_t qpn, enum vb_qp_state *state);
+int vb_attach_qp_progress(struct vb_attach *a, uint32_t qpn, struct vb_qp_progress *progress);
+void vb_attach_qp_settle(struct vb_attach *a, uint32_t qpn);
+int vb_attach_qp_counters(struct vb_attach *a, uint32_t qpn, struct vb_qp_counters *counters);
+int vb_attach_qp_destroy(struct vb_attach *a, uint32_t qpn);
+int vb_attach_counter(struct vb_attach *a, uint32_t index, uint64_t *value);
+// The device has it, but not for attached applications. Returns -EOPNOTSUPP.
+int vb_attach_refuse(struct vb_attach *a, const char *what);
+
+// ---- attach_event.c
+int vb_attach_channel_create(struct vb_attach *a, uint32_t *number, int *fd);
+int vb_attach_channel_destroy(struct vb_attach *a, uint32_t number);
+int vb_attach_channel_take(struct vb_channel *channel, struct vb_cq **cq);
+void vb_attach_forget_cq(struct vb_cq *cq);
+int vb_attach_arm(struct vb_cq *cq, bool solicited_only, bool next);
+// Events of an object that goes are forgotten.
+void vb_attach_forget_events(struct vb_nic *nic, enum vb_host_named what, uint32_t number);
+int vb_attach_take_event(struct vb_nic *nic, struct vb_nic_event *event);
+
+#endif

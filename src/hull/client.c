@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Applications: from the connection over the greeting to the end, however it comes.
+#include "hull/hull.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    HEAR_MAX = 16, // messages of one application before others have their turn
+    REFUSED_MAX = 16,
+};
+
+// ---- tenants
+
+static struct vb_hull_tenant *find_tenant(struct vb_hull *hull, uid_t uid)
+{
+    for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
+        struct vb_hull_tenant *t = VB_CONTAINER_OF(l, struct vb_hull_tenant, link);
+        if (t->uid == uid)
+            return t;
+    }
+    struct vb_hull_tenant *t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    t->uid = uid;
+    t->quota = *vb_hull_config_quota(hull->known, uid);
+    vb_fifo_init(&t->named);
+    vb_fifo_push(&hull->tenants, &t->link);
+    return t;
+}
+
+static void end_tenant(struct vb_hull_tenant *t)
+{
+    if (t->used.applications || vb_fifo_first(&t->named))
+        return;
+    vb_link_remove(&t->link);
+    free(t);
+}
+
+// ---- the end
+
+static void end_memory(struct vb_hull_client *client)
+{
+    struct vb_link *link;
+
+    while ((link = vb_fifo_first(&client->holds)))
+        vb_hull_memory_let_go(client, VB_CONTAINER_OF(link, struct vb_hull_hold, link));
+    if (client->page)
+        munmap(client->page, sizeof *client->page);
+}
+
+// The NIC is at rest while its locks are held: no frame is built from memory that goes.
+void vb_hull_client_end(struct vb_hull_client *client)
+{
+    struct vb_hull *hull = client->hull;
+
+    vb_host_lock(hull->nic);
+    vb_hull_destroy_all(client);
+    end_memory(client);
+    vb_host_unlock(hull->nic);
+    if (vb_link_queued(&client->active))
+        vb_link_remove(&client->active);
+    vb_link_remove(&client->link);
+    // By name: a child that was just forked may have the descriptor, too, and keep it registered.
+    epoll_ctl(hull->epoll, EPOLL_CTL_DEL, client->socket, NULL);
+    close(client->socket);
+    if (client->events >= 0)
+        close(client->events);
+    client->tenant->used.applications--;
+    end_tenant(client->tenant);
+    free(client);
+}
+
+// ---- the beginning
+
+static struct vb_hull_client *alloc_client(struct vb_hull *hull, int socket)
+{
+    struct vb_hull_client *client = calloc(1, sizeof *client);
+
+    if (!client)
+        return NULL;
+    client->hull = hull;
+    client->socket = socket;
+    client->events = -1;
+    client->number = ++hull->clients_made;
+    vb_fifo_init(&client->holds);
+    for (int i = 0; i < VB_HULL_KINDS; i++)
+        vb_fifo_init(&client->objects[i]);
+    return client;
+}
+
+// Some more than the tenant may have are let in, so that words can answer their greeting.
+static bool admit(struct vb_hull_client *client)
+{
+    struct vb_hull_tenant *t = client->tenant;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = client};
+
+    return t->used.applications < t->quota.applications + REFUSED_MAX &&
+           epoll_ctl(client->hull->epoll, EPOLL_CTL_ADD, client->socket, &event) == 0;
+}
+
+static void welcome(struct vb_hull *hull, int socket)
+{
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
+    bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
+    struct vb_hull_tenant *t = known ? find_tenant(hull, who.uid) : NULL;
+    struct vb_hull_client *client = t ? alloc_client(hull, socket) : NULL;
+
+    if (client) {
+        client->pid = who.pid;
+        client->tenant = t;
+        if (admit(client)) {
+            t->used.applications++;
+            vb_fifo_push(&hull->clients, &client->link);
+            return;
+        }
+    }
+    close(socket);
+    free(client);
+    if (t)
+        end_tenant(t);
+}
+
+// Out of descriptors, one is kept in reserve to end who waits, lest he be heard for ever.
+static void end_one(struct vb_hull *hull)
+{
+    close(hull->spare);
+    int socket = accept4(hull->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (socket >= 0)
+        close(socket);
+    hull->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void vb_hull_accept(struct vb_hull *hull)
+{
+    int socket = accept4(hull->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (socket >= 0)
+        welcome(hull, socket);
+    else if (errno == EMFILE || errno == ENFILE)
+        end_one(hull);
+}
+
+// ---- the greeting
+
+static bool judge_hello(const struct vb_hull_client *client, const struct vb_hull_hello *h,
+                        struct vb_hull_reply *reply)
+{
+    const char *name = client->hull->config.name;
+    const struct vb_hull_tenant *t = client->tenant;
+
+    if (h->magic != VB_HULL_MAGIC)
+        vb_hull_refuse(reply, -EPROTO, "this is no greeting of a Verbena application");
+    else if (h->version != VB_HULL_VERSION)
+        vb_hull_refuse(reply, -EPROTO,
+                       "the application speaks version %u of the contract, the hull %d: use the "
+                       "same Verbena on both sides",
+                       h->version, VB_HULL_VERSION);
+    else if (h->page_bytes != sizeof(struct vb_hull_page) ||
+             h->request_bytes != sizeof(struct vb_hull_request) ||
+             h->reply_bytes != sizeof(struct vb_hull_reply))
+        vb_hull_refuse(reply, -EPROTO,
+                       "the contract's sizes differ: %u/%u/%u bytes there, "
+                       "%zu/%zu/%zu here",
+                       h->page_bytes, h->request_bytes, h->reply_bytes, sizeof(struct vb_hull_page),
+                       sizeof(struct vb_hull_request), sizeof(struct vb_hull_reply));
+    else if (h->features & ~(uint32_t)VB_HULL_FEATURES)
+        vb_hull_refuse(reply, -EPROTO, "the application needs features %#x, the hull has %#x",
+                       h->features, (unsigned)VB_HULL_FEATURES);
+    else if (!memchr(h->nic, '\0', sizeof h->nic) || (h->nic[0] && strcmp(h->nic, name) != 0))
+        vb_hull_refuse(reply, -ENODEV, "this is NIC '%s'", name);
+    else if (t->used.applications > t->quota.applications)
+        vb_hull_refuse(reply, -EDQUOT, "user %u may have %llu applications at NIC '%s'",
+                       (unsigned)t->uid, (unsigned long long)t->quota.applications, name);
+    return !reply->error;
+}
+
+// The page, and the socket of events, of which the application gets `fds`.
+static int furnish(struct vb_hull_client *client, int fds[VB_HULL_FDS])
+{
+    void *page;
+    int pair[2];
+
+    fds[0] = vb_hull_memory_make(sizeof *client->page, &page);
+    if (fds[0] < 0)
+        return fds[0];
+    client->page = page;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+        int err = -errno;
+        close(fds[0]);
+        return err;
+    }
+    client->events = pair[0];
+    fds[1] = pair[1];
+    atomic_store_explicit(&client->page->asleep, 1, memory_order_seq_cst);
+    return 0;
+}
+
+static int greet(struct vb_hull_client *client, const struct vb_hull_request *request)
+{
+    struct vb_hull *hull = client->hull;
+    struct vb_hull_reply reply = {.op = request->op, .serial = request->serial};
+    int fds[VB_HULL_FDS];
+
+    if (request->op != VB_HULL_HELLO)
+        vb_hull_refuse(&reply, -EPROTO, "the first message must be a greeting");
+    if (reply.error || !judge_hello(client, &request->hello, &reply)) {
+        vb_contract_send(client->socket, &reply, sizeof reply, MSG_DONTWAIT, NULL, 0);
+        return -EPROTO;
+    }
+    int err = furnish(client, fds);
+    if (err) {
+        vb_hull_refuse(&reply, err, "the hull cannot take more applications: %s", strerror(-err));
+        vb_contract_send(client->socket, &reply, sizeof reply, MSG_DONTWAIT, NULL, 0);
+        return err;
+    }
+    reply.welcome = (struct vb_hull_welcome){.version = VB_HULL_VERSION,
+                                             .page_bytes = sizeof(struct vb_hull_page),
+                                             .features = VB_HULL_FEATURES,
+                                             .units = 1,
+                                             .epoch = hull->epoch};
+    vb_nic_gid(hull->nic, reply.welcome.gid);
+    err = vb_contract_send(client->socket, &reply, sizeof reply, MSG_DONTWAIT, fds, VB_HULL_FDS);
+    close(fds[0]);
+    close(fds[1]);
+    client->greeted = !err;
+    return err;
+}
+
+// ---- requests
+
+void vb_hull_activate(struct vb_hull_client *client)
+{
+    client->rung_ns = client->hull->looked_ns;
+    if (vb_link_queued(&client->active))
+        return;
+    atomic_store_explicit(&client->page->asleep, 0, memory_order_seq_cst);
+    vb_fifo_push(&client->hull->active, &client->active);
+}
+
+// 0, or why the connection ends: an application that does not take its replies is not served.
+static int serve(struct vb_hull_client *client, const struct vb_hull_request *request, int fd)
+{
+    struct vb_hull_reply reply = {.op = request->op, .serial = request->serial};
+    bool close_it = false;
+    int give = -1;
+
+    if (!client->greeted)
+        return greet(client, request);
+    if (request->op == VB_HULL_KICK) {
+        vb_hull_activate(client);
+        return 0;
+    }
+    vb_hull_execute(client, request, &reply, fd, &give, &close_it);
+    bool gives = give >= 0 && !reply.error;
+    int err =
+        vb_contract_send(client->socket, &reply, sizeof reply, MSG_DONTWAIT, &give, gives ? 1 : 0);
+    if (give >= 0 && close_it)
+        close(give);
+    return err;
+}
+
+// False: no more for now, or `gone`.
+static bool hear_one(struct vb_hull_client *client)
+{
+    struct vb_hull_request request;
+    int fds[VB_HULL_FDS];
+    int bytes = vb_contract_receive(client->socket, &request, sizeof request, MSG_DONTWAIT, fds);
+
+    if (bytes == -EAGAIN)
+        return false;
+    client->gone = bytes != sizeof request || serve(client, &request, fds[0]) != 0;
+    for (uint32_t i = 0; i < VB_HULL_FDS; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return !client->gone;
+}
+
+void vb_hull_hear(struct vb_hull_client *client)
+{
+    for (uint32_t i = 0; i < HEAR_MAX; i++)
+        if (!hear_one(client))
+            break;
+}
+
+// ---- events
+
+static void tell_completion(struct vb_hull_object *cq)
+{
+    struct vb_hull_page *page = cq->client->page;
+    uint64_t bit = UINT64_C(1) << cq->number % 64;
+    _Atomic uint64_t *word = &page->due[cq->number % VB_HULL_CQS / 64];
+
+    if (!cq->channel || atomic_fetch_or_explicit(word, bit, memory_order_acq_rel) & bit)
+        return;
+    (void)!send(cq->channel->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static struct vb_hull_object *find_srq(struct vb_hull *hull, uint32_t number)
+{
+    struct vb_hull_object *o = NULL;
+
+    for (struct vb_link *l = hull->clients.head.next; !o && l != &hull->clients.head; l = l->next)
+        o = vb_hull_object_find(VB_CONTAINER_OF(l, struct vb_hull_client, link), VB_HULL_SRQ,
+                                number);
+    return o;
+}
+
+bool vb_hull_event(struct vb_hull *hull, const struct vb_event *e)
+{
+    static const enum vb_nic_event_kind kinds[VB_EVENT_COUNT] = {
+        [VB_EVENT_QP_FATAL] = VB_NIC_EVENT_QP_FATAL,
+        [VB_EVENT_QP_REQ_ERR] = VB_NIC_EVENT_QP_REQUEST,
+        [VB_EVENT_QP_ACCESS_ERR] = VB_NIC_EVENT_QP_ACCESS,
+        [VB_EVENT_COMM_EST] = VB_NIC_EVENT_QP_ESTABLISHED,
+        [VB_EVENT_SQ_DRAINED] = VB_NIC_EVENT_QP_DRAINED,
+        [VB_EVENT_QP_LAST_WQE] = VB_NIC_EVENT_QP_LAST_RECV,
+        [VB_EVENT_CQ_ERR] = VB_NIC_EVENT_CQ_OVERRUN,
+        [VB_EVENT_SRQ_LIMIT] = VB_NIC_EVENT_SRQ_LIMIT,
+    };
+    bool of_cq = e->kind == VB_EVENT_CQ_COMPLETION || e->kind == VB_EVENT_CQ_ERR;
+    struct vb_hull_object *o = of_cq ? hull->cq[e->number & (VB_HULL_CQS - 1)]
+                               : e->kind == VB_EVENT_SRQ_LIMIT
+                                   ? find_srq(hull, e->number)
+                                   : hull->qp[e->number & (VB_DOORBELL_QPS - 1)];
+
+    if (!o || o->number != e->number)
+        return true; // it is gone
+    if (e->kind == VB_EVENT_CQ_COMPLETION) {
+        tell_completion(o);
+        return true;
+    }
+    const struct vb_hull_event event = {kinds[e->kind], e->number};
+    vb_contract_send(o->client->events, &event, sizeof event, MSG_DONTWAIT, NULL, 0);
+    return true;
+}

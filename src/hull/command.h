@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request that is being executed.
+#ifndef VB_HULL_COMMAND_H
+#define VB_HULL_COMMAND_H
+
+#include "hull/hull.h"
+
+struct vb_hull_command {
+    struct vb_hull_client *client;
+    struct vb_dev *dev;
+    const struct vb_hull_request *request;
+    struct vb_hull_reply *reply;
+    int *give; // the descriptor that goes with the reply,
+    bool *close_it;
+    const char *wants_counter;
+};
+
+// An object of the application's own. NULL, with words.
+struct vb_hull_object *vb_hull_find(struct vb_hull_command *c, enum vb_hull_kind kind,
+                                    uint32_t number);
+// What the device has said. True: all is well.
+bool vb_hull_judge(struct vb_hull_command *c, int error, const char *what);
+// An errno: somebody uses it.
+int vb_hull_destroy(struct vb_hull_object *object);
+
+// ---- queue_command.c
+void vb_hull_queue_command(struct vb_hull_command *c);
+
+#endif

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hull's life: it opens a NIC and a socket, runs, and ends all that applications have.
+#include "hull/hull.h"
+
+#include "host/inspect.h"
+#include "port/clock.h"
+#include "port/shm_place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    BACKLOG = 128,
+};
+
+static int fail(char *error, const char *what, int err)
+{
+    snprintf(error, VB_ERROR_TEXT, "%.100s: %s", what, strerror(-err));
+    return err;
+}
+
+// ---- the socket
+
+static int choose_path(struct vb_hull *hull, char *error)
+{
+    char dir[SHM_DIR_MAX];
+
+    if (hull->config.socket[0]) {
+        memcpy(hull->path, hull->config.socket, sizeof hull->path);
+        return 0;
+    }
+    int err = vb_shm_place_dir(NULL, dir, sizeof dir);
+    if (err)
+        return fail(error, "the runtime directory", err);
+    int len = snprintf(hull->path, sizeof hull->path, "%s/hull-%s", dir, hull->config.name);
+    if (len > 0 && (size_t)len < sizeof hull->path)
+        return 0;
+    return fail(error, "the socket's path", -ENAMETOOLONG);
+}
+
+// A socket that a hull left behind when it was killed. True: it may be taken away.
+static bool is_stale(const struct sockaddr_un *at)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)at, sizeof *at) < 0 &&
+                 errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return stale;
+}
+
+static int bind_to(int fd, const struct sockaddr_un *at)
+{
+    mode_t before = umask(0177); // nobody else's, from its first moment on
+    int err = bind(fd, (const struct sockaddr *)at, sizeof *at) < 0 ? -errno : 0;
+
+    if (err == -EADDRINUSE && is_stale(at) && unlink(at->sun_path) == 0)
+        err = bind(fd, (const struct sockaddr *)at, sizeof *at) < 0 ? -errno : 0;
+    umask(before);
+    return err;
+}
+
+static int open_to_group(const struct vb_hull *hull)
+{
+    if (!hull->config.has_group)
+        return 0;
+    if (chown(hull->path, (uid_t)-1, hull->config.group) < 0 || chmod(hull->path, 0660) < 0)
+        return -errno;
+    return 0;
+}
+
+static int listen_at(struct vb_hull *hull, char *error)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int err = choose_path(hull, error);
+
+    if (err)
+        return err;
+    memcpy(at.sun_path, hull->path, sizeof at.sun_path);
+    hull->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    err = hull->listener < 0 ? -errno : bind_to(hull->listener, &at);
+    if (err) {
+        hull->path[0] = '\0'; // not ours to take away
+        return fail(error, at.sun_path, err);
+    }
+    err = open_to_group(hull);
+    if (!err && listen(hull->listener, BACKLOG) < 0)
+        err = -errno;
+    return err ? fail(error, at.sun_path, err) : 0;
+}
+
+// ---- the parts
+
+static int watch(struct vb_hull *hull, int fd, int *mark)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = mark};
+    return epoll_ctl(hull->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static int open_descriptors(struct vb_hull *hull)
+{
+    hull->epoll = epoll_create1(EPOLL_CLOEXEC);
+    hull->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    hull->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (hull->epoll < 0 || hull->wake < 0 || hull->spare < 0)
+        return -errno;
+    int err = watch(hull, hull->listener, &hull->listener);
+    return err ? err : watch(hull, hull->wake, &hull->wake);
+}
+
+static int open_nic(struct vb_hull *hull, char *error)
+{
+    const struct vb_nic_opts opts = {.address = hull->config.address,
+                                     .port = hull->config.port,
+                                     .no_helper = true,
+                                     .error_text = error};
+    int err = vb_nic_open(&opts, &hull->nic);
+
+    if (err)
+        return err;
+    hull->lane = &hull->nic->lane[0];
+    hull->nic->hull = hull;
+    hull->nic->hull_event = vb_hull_event;
+    return vb_inspect_open(hull->nic, &opts);
+}
+
+static int start(struct vb_hull *hull)
+{
+    sigset_t all, before;
+    cpu_set_t cpu;
+
+    if (hull->config.no_thread)
+        return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = -pthread_create(&hull->thread, NULL, vb_hull_run, hull);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err)
+        return err;
+    hull->running = true;
+    pthread_setname_np(hull->thread, "verbena-hull");
+    if (!hull->config.pinned)
+        return 0;
+    CPU_ZERO(&cpu);
+    CPU_SET(hull->config.cpu, &cpu);
+    return -pthread_setaffinity_np(hull->thread, sizeof cpu, &cpu);
+}
+
+static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t nic)
+{
+    struct vb_hull *hull = calloc(1, sizeof *hull);
+    struct vb_hull_config *known = malloc(sizeof *known);
+
+    if (!hull || !known) {
+        free(hull);
+        free(known);
+        return NULL;
+    }
+    *known = *config;
+    hull->known = known;
+    hull->config = config->nic[nic];
+    hull->listener = hull->epoll = hull->wake = hull->spare = -1;
+    pthread_mutex_init(&hull->lock, NULL);
+    vb_fifo_init(&hull->clients);
+    vb_fifo_init(&hull->active);
+    vb_fifo_init(&hull->tenants);
+    if (getrandom(&hull->epoch, sizeof hull->epoch, 0) != sizeof hull->epoch)
+        hull->epoch = vb_clock_ns();
+    return hull;
+}
+
+int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hull **out,
+                 char error[VB_ERROR_TEXT])
+{
+    struct vb_hull *hull = alloc_hull(config, nic);
+
+    snprintf(error, VB_ERROR_TEXT, "out of memory");
+    if (!hull)
+        return -ENOMEM;
+    int err = open_nic(hull, error);
+    if (!err)
+        err = listen_at(hull, error);
+    if (!err) {
+        err = open_descriptors(hull);
+        if (err)
+            fail(error, "descriptors", err);
+    }
+    if (!err) {
+        err = start(hull);
+        if (err)
+            fail(error, "the NIC's thread", err);
+    }
+    if (err)
+        vb_hull_close(hull);
+    else
+        *out = hull;
+    return err;
+}
+
+// ---- the end
+
+static void end_tenants(struct vb_hull *hull)
+{
+    struct vb_link *link, *named;
+
+    while ((link = vb_fifo_first(&hull->tenants))) {
+        struct vb_hull_tenant *t = VB_CONTAINER_OF(link, struct vb_hull_tenant, link);
+        while ((named = vb_fifo_first(&t->named)))
+            vb_hull_memory_forget(hull, VB_CONTAINER_OF(named, struct vb_hull_mapping, link));
+        vb_link_remove(link);
+        free(t);
+    }
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void vb_hull_close(struct vb_hull *hull)
+{
+    struct vb_link *link;
+
+    if (hull->running) {
+        atomic_store(&hull->stopping, true);
+        (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
+        pthread_join(hull->thread, NULL);
+    }
+    if (hull->path[0])
+        unlink(hull->path);
+    while ((link = vb_fifo_first(&hull->clients)))
+        vb_hull_client_end(VB_CONTAINER_OF(link, struct vb_hull_client, link));
+    end_tenants(hull);
+    vb_nic_close(hull->nic);
+    close_fd(hull->listener);
+    close_fd(hull->epoll);
+    close_fd(hull->wake);
+    close_fd(hull->spare);
+    pthread_mutex_destroy(&hull->lock);
+    free(hull->known);
+    free(hull->fresh);
+    free(hull);
+}
+
+int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config)
+{
+    struct vb_hull_config *fresh = malloc(sizeof *fresh);
+
+    if (!fresh)
+        return -ENOMEM;
+    *fresh = *config;
+    pthread_mutex_lock(&hull->lock);
+    free(hull->fresh);
+    hull->fresh = fresh;
+    pthread_mutex_unlock(&hull->lock);
+    (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
+    return 0;
+}
+
+void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
+{
+    pthread_mutex_lock(&hull->lock);
+    *counts = hull->counts;
+    pthread_mutex_unlock(&hull->lock);
+}

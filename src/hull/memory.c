@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that applications share with the hull: what it makes, and what they give. Nobody can take
+// a page away from under the hull: whatever it maps is sealed against shrinking before.
+#include "hull/hull.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008u
+#endif
+
+enum {
+    PAGE_BYTES = 4096,
+};
+
+// Systems that forbid executable memory want the flag; older ones do not know it.
+static int open_memory(void)
+{
+    int fd = memfd_create("verbena-hull", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("verbena-hull", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd < 0 ? -errno : fd;
+}
+
+int vb_hull_memory_make(uint64_t bytes, void **map)
+{
+    int fd = open_memory();
+    if (fd < 0)
+        return fd;
+    int err = ftruncate(fd, (off_t)bytes) < 0 ||
+                      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0
+                  ? -errno
+                  : 0;
+    if (!err) {
+        *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        err = *map == MAP_FAILED ? -errno : 0;
+    }
+    if (!err)
+        return fd;
+    close(fd);
+    return err;
+}
+
+// ---- mappings and who holds them
+
+static void end_mapping(struct vb_hull_mapping *m)
+{
+    if (m->base)
+        munmap(m->base, m->bytes);
+    if (m->fd >= 0)
+        close(m->fd);
+    if (vb_link_queued(&m->link))
+        vb_link_remove(&m->link);
+    m->tenant->used.bytes -= m->bytes;
+    free(m);
+}
+
+void vb_hull_memory_forget(struct vb_hull *hull, struct vb_hull_mapping *mapping)
+{
+    (void)hull;
+    end_mapping(mapping);
+}
+
+static struct vb_hull_mapping *add_mapping(struct vb_hull_tenant *tenant, uint64_t bytes)
+{
+    struct vb_hull_mapping *m = calloc(1, sizeof *m);
+
+    if (m) {
+        m->tenant = tenant;
+        m->bytes = bytes;
+        m->fd = -1;
+    }
+    return m;
+}
+
+static struct vb_hull_hold *hold(struct vb_hull_client *client, struct vb_hull_mapping *m)
+{
+    struct vb_hull_hold *h = calloc(1, sizeof *h);
+
+    if (!h)
+        return NULL;
+    h->number = ++client->holds_made;
+    h->mapping = m;
+    m->holds++;
+    vb_fifo_push(&client->holds, &h->link);
+    return h;
+}
+
+void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h)
+{
+    struct vb_hull_mapping *m = h->mapping;
+
+    (void)client;
+    vb_link_remove(&h->link);
+    free(h);
+    if (--m->holds == 0 && !m->name[0])
+        end_mapping(m);
+}
+
+static int answer(struct vb_hull_client *client, struct vb_hull_mapping *m,
+                  struct vb_hull_reply *reply)
+{
+    struct vb_hull_hold *h = hold(client, m);
+
+    if (!h) {
+        vb_hull_refuse(reply, -ENOMEM, "the hull is out of memory");
+        return -ENOMEM;
+    }
+    reply->number = h->number;
+    reply->memory = (struct vb_hull_memory){.bytes = m->bytes};
+    memcpy(reply->memory.name, m->name, sizeof m->name);
+    return 0;
+}
+
+// ---- the hull's memory
+
+static struct vb_hull_mapping *find_named(struct vb_hull_tenant *tenant, const char *name)
+{
+    for (struct vb_link *l = tenant->named.head.next; l != &tenant->named.head; l = l->next) {
+        struct vb_hull_mapping *m = VB_CONTAINER_OF(l, struct vb_hull_mapping, link);
+        if (strcmp(m->name, name) == 0)
+            return m;
+    }
+    return NULL;
+}
+
+// A name that is there already.
+static int reuse(struct vb_hull_client *client, struct vb_hull_mapping *m, uint64_t bytes,
+                 struct vb_hull_reply *reply, int *fd)
+{
+    if (bytes && bytes != m->bytes) {
+        vb_hull_refuse(reply, -EEXIST, "memory '%s' is there, with %llu bytes instead of %llu",
+                       m->name, (unsigned long long)m->bytes, (unsigned long long)bytes);
+        return -EEXIST;
+    }
+    *fd = m->fd;
+    return answer(client, m, reply);
+}
+
+static bool is_wanted_well(const struct vb_hull_memory *w, struct vb_hull_reply *reply)
+{
+    if (!memchr(w->name, '\0', sizeof w->name))
+        vb_hull_refuse(reply, -ENAMETOOLONG, "a name has at most %d characters", VB_HULL_NAME - 1);
+    else if (w->bytes > INT64_MAX - PAGE_BYTES)
+        vb_hull_refuse(reply, -EINVAL, "%llu bytes are more than there can be",
+                       (unsigned long long)w->bytes);
+    return !reply->error;
+}
+
+int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_memory *wanted,
+                          struct vb_hull_reply *reply, int *fd, bool *close_it)
+{
+    struct vb_hull_tenant *t = client->tenant;
+    uint64_t bytes = (wanted->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    void *map;
+
+    if (!is_wanted_well(wanted, reply))
+        return reply->error;
+    struct vb_hull_mapping *m = wanted->name[0] ? find_named(t, wanted->name) : NULL;
+    if (m)
+        return reuse(client, m, bytes, reply, fd);
+    if (bytes == 0) {
+        vb_hull_refuse(reply, wanted->name[0] ? -ENOENT : -EINVAL, "there is no memory '%s'",
+                       wanted->name);
+        return reply->error;
+    }
+    if (!vb_hull_charge(t, &t->used.bytes, t->quota.bytes, bytes, "bytes", reply))
+        return reply->error;
+    m = add_mapping(t, bytes);
+    int made = m ? vb_hull_memory_make(bytes, &map) : -ENOMEM;
+    if (made < 0) {
+        vb_hull_refuse(reply, made, "the hull cannot get %llu bytes: %s", (unsigned long long)bytes,
+                       strerror(-made));
+        t->used.bytes -= bytes;
+        free(m);
+        return made;
+    }
+    m->base = map;
+    *fd = made;
+    *close_it = !wanted->name[0];
+    if (wanted->name[0]) {
+        memcpy(m->name, wanted->name, sizeof m->name);
+        m->fd = made;
+        vb_fifo_push(&t->named, &m->link);
+    }
+    int err = answer(client, m, reply);
+    if (err)
+        end_mapping(m);
+    return err;
+}
+
+// ---- the application's
+
+// A file that cannot shrink, of memory and of ordinary pages: touching it never fails.
+static const char *judge(int fd, uint64_t *bytes)
+{
+    struct stat file;
+    struct statfs system;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0)
+        return "this is no memfd: only memory from memfd_create() can be sealed";
+    if (!(seals & F_SEAL_SHRINK))
+        return "this memfd is not sealed against shrinking (F_SEAL_SHRINK)";
+    if (fstat(fd, &file) < 0 || fstatfs(fd, &system) < 0 || !S_ISREG(file.st_mode) ||
+        system.f_type != TMPFS_MAGIC)
+        return "this memfd has no ordinary pages";
+    if (file.st_size <= 0)
+        return "this memfd is empty";
+    *bytes = (uint64_t)file.st_size / PAGE_BYTES * PAGE_BYTES;
+    return *bytes ? NULL : "this memfd has not a single page";
+}
+
+int vb_hull_memory_give(struct vb_hull_client *client, int fd, struct vb_hull_reply *reply)
+{
+    struct vb_hull_tenant *t = client->tenant;
+    uint64_t bytes = 0;
+    const char *why = fd < 0 ? "no descriptor came with it" : judge(fd, &bytes);
+
+    if (why) {
+        vb_hull_refuse(reply, -EPERM, "%s", why);
+        return -EPERM;
+    }
+    if (!vb_hull_charge(t, &t->used.bytes, t->quota.bytes, bytes, "bytes", reply))
+        return reply->error;
+    struct vb_hull_mapping *m = add_mapping(t, bytes);
+    if (!m) {
+        t->used.bytes -= bytes;
+        vb_hull_refuse(reply, -ENOMEM, "the hull is out of memory");
+        return -ENOMEM;
+    }
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int err = map == MAP_FAILED ? -errno : 0;
+    if (err) {
+        vb_hull_refuse(reply, err, "the hull cannot map it for writing: %s", strerror(-err));
+    } else {
+        m->base = map;
+        err = answer(client, m, reply);
+    }
+    if (err)
+        end_mapping(m);
+    return err;
+}
+
+// ---- both
+
+static struct vb_hull_hold *find_hold(struct vb_hull_client *client, uint32_t number)
+{
+    for (struct vb_link *l = client->holds.head.next; l != &client->holds.head; l = l->next) {
+        struct vb_hull_hold *h = VB_CONTAINER_OF(l, struct vb_hull_hold, link);
+        if (h->number == number)
+            return h;
+    }
+    return NULL;
+}
+
+int vb_hull_memory_drop(struct vb_hull_client *client, uint32_t number, struct vb_hull_reply *reply)
+{
+    struct vb_hull_hold *h = find_hold(client, number);
+
+    if (!h) {
+        vb_hull_refuse(reply, -ENOENT, "there is no memory %u", number);
+    } else if (h->users) {
+        vb_hull_refuse(reply, -EBUSY, "%u regions and queues still lie there", h->users);
+    } else {
+        // A name is let go of with the last application that has it.
+        if (h->mapping->holds == 1 && h->mapping->name[0]) {
+            h->mapping->name[0] = '\0';
+            vb_link_remove(&h->mapping->link);
+        }
+        vb_hull_memory_let_go(client, h);
+    }
+    return reply->error;
+}
+
+void *vb_hull_memory_find(struct vb_hull_client *client, const struct vb_hull_place *place,
+                          uint64_t bytes, uint32_t align, struct vb_hull_hold **out,
+                          struct vb_hull_reply *reply)
+{
+    struct vb_hull_hold *h = find_hold(client, place->memory);
+
+    if (!h) {
+        vb_hull_refuse(reply, -ENOENT, "there is no memory %u", place->memory);
+        return NULL;
+    }
+    const struct vb_hull_mapping *m = h->mapping;
+    if (place->offset > m->bytes || bytes > m->bytes - place->offset || place->offset % align) {
+        vb_hull_refuse(reply, -EFAULT,
+                       "%llu bytes at %llu do not lie in memory %u of %llu, or not on %u",
+                       (unsigned long long)bytes, (unsigned long long)place->offset, place->memory,
+                       (unsigned long long)m->bytes, align);
+        return NULL;
+    }
+    *out = h;
+    return m->base + place->offset;
+}

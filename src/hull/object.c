@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose is what: an application's objects by kind and number, and what its tenant may have.
+#include "hull/hull.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *vb_hull_kind_text(enum vb_hull_kind kind)
+{
+    static const char *const text[] = {
+        [VB_HULL_QP] = "queue pair",       [VB_HULL_SRQ] = "shared receive queue",
+        [VB_HULL_CQ] = "completion queue", [VB_HULL_WINDOW] = "window",
+        [VB_HULL_REGION] = "region",       [VB_HULL_PD] = "domain",
+        [VB_HULL_CHANNEL] = "channel"};
+    return text[kind];
+}
+
+void vb_hull_refuse(struct vb_hull_reply *reply, int error, const char *format, ...)
+{
+    va_list args;
+
+    reply->error = error;
+    va_start(args, format);
+    vsnprintf(reply->text, sizeof reply->text, format, args);
+    va_end(args);
+}
+
+static struct vb_hull_object **bucket_of(struct vb_hull_client *client, enum vb_hull_kind kind,
+                                         uint32_t number)
+{
+    uint32_t hash = (number ^ number >> 8 ^ number >> 16) + (uint32_t)kind * 37;
+    return &client->bucket[hash % VB_HULL_BUCKETS];
+}
+
+struct vb_hull_object *vb_hull_object_find(struct vb_hull_client *client, enum vb_hull_kind kind,
+                                           uint32_t number)
+{
+    struct vb_hull_object *o = *bucket_of(client, kind, number);
+
+    while (o && (o->kind != kind || o->number != number))
+        o = o->chain;
+    return o;
+}
+
+struct vb_hull_object *vb_hull_object_add(struct vb_hull_client *client, enum vb_hull_kind kind,
+                                          uint32_t number)
+{
+    struct vb_hull_object **bucket = bucket_of(client, kind, number);
+    struct vb_hull_object *o = calloc(1, sizeof *o);
+
+    if (!o)
+        return NULL;
+    o->client = client;
+    o->kind = kind;
+    o->number = number;
+    o->fd = -1;
+    o->chain = *bucket;
+    *bucket = o;
+    vb_fifo_push(&client->objects[kind], &o->link);
+    return o;
+}
+
+void vb_hull_object_remove(struct vb_hull_object *object)
+{
+    struct vb_hull_object **at = bucket_of(object->client, object->kind, object->number);
+
+    while (*at != object)
+        at = &(*at)->chain;
+    *at = object->chain;
+    vb_link_remove(&object->link);
+    for (uint32_t i = 0; i < 3; i++)
+        if (object->hold[i])
+            object->hold[i]->users--;
+    if (object->channel)
+        object->channel->users--;
+    free(object);
+}
+
+void vb_hull_object_hold(struct vb_hull_object *object, struct vb_hull_hold *const hold[3])
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        object->hold[i] = hold[i];
+        if (hold[i])
+            hold[i]->users++;
+    }
+}
+
+bool vb_hull_charge(struct vb_hull_tenant *tenant, uint64_t *used, uint64_t quota, uint64_t more,
+                    const char *what, struct vb_hull_reply *reply)
+{
+    if (*used <= quota && more <= quota - *used) {
+        *used += more;
+        return true;
+    }
+    vb_hull_refuse(reply, -EDQUOT, "user %u may have %llu %s, has %llu and asks for %llu more",
+                   (unsigned)tenant->uid, (unsigned long long)quota, what,
+                   (unsigned long long)*used, (unsigned long long)more);
+    return false;
+}

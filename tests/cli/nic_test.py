@@ -1,0 +1,121 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""verbena nic: readiness, the service manager, reload, a clean end, and words for bad input."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+import unittest
+
+import command
+from command import TIMEOUT_S, WithFiles, environment, main
+
+ADDRESS = "127.47.0.1"
+PATIENCE_S = 30
+
+
+class Nic(WithFiles):
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.dir.name, 0o700)
+        self.place = {"VERBENA_RUNTIME_DIR": self.dir.name}
+        self.child = None
+
+    def tearDown(self):
+        if self.child:
+            if self.child.poll() is None:
+                self.child.kill()
+            self.child.communicate()
+        super().tearDown()
+
+    def start(self, *words, **variables):
+        """Starts it and waits for its line on the descriptor that it was given."""
+        ready, given = os.pipe()
+        self.child = subprocess.Popen(
+            [command.VERBENA, "nic", "--ready-fd", str(given), *words], pass_fds=[given],
+            env=environment(**self.place, **variables), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        os.close(given)
+        with os.fdopen(ready) as line:
+            self.assertEqual(line.read(), "ready\n")
+
+    def end(self, how=signal.SIGTERM):
+        self.child.send_signal(how)
+        out, err = self.child.communicate(timeout=TIMEOUT_S)
+        self.assertEqual((self.child.returncode, out), (0, ""), err)
+        return err
+
+    def test_a_socket_comes_and_goes(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            self.start("--address", ADDRESS, "--port", "udp")
+            path = self.path("hull-verbena0")
+            mode = os.stat(path).st_mode
+            self.assertTrue(stat.S_ISSOCK(mode))
+            self.assertEqual(mode & 0o777, 0o600)
+            self.assertIn(path, self.end(how))
+            self.assertFalse(os.path.exists(path))
+
+    def test_two_nics_by_a_file(self):
+        config = self.path("config", f"[nic one]\naddress = {ADDRESS}\nport = udp\n"
+                                     f"group = {os.getgid()}\n"
+                                     f"[nic two]\naddress = 127.47.0.2\nport = udp\n"
+                                     f"socket = {self.path('elsewhere')}\n")
+        self.start("--config", config)
+        self.assertEqual(os.stat(self.path("hull-one")).st_mode & 0o777, 0o660)
+        self.assertEqual(os.stat(self.path("elsewhere")).st_mode & 0o777, 0o600)
+        self.end()
+
+    def test_the_service_manager_is_told(self):
+        path = self.path("notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(PATIENCE_S)
+            self.start("--address", ADDRESS, "--port", "udp", NOTIFY_SOCKET=path)
+            self.assertIn(b"READY=1", manager.recv(1000))
+            self.end()
+            self.assertIn(b"STOPPING=1", manager.recv(1000))
+
+    def test_a_file_is_read_again(self):
+        config = self.path("config", f"[nic one]\naddress = {ADDRESS}\nport = udp\n")
+        self.start("--config", config)
+        self.path("config", "[nic one\n")
+        self.child.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        self.path("config", "[tenant *]\nregions = 1\n")
+        self.child.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        err = self.end()
+        self.assertIn("line 1: a section ends with ]; all stays as it was", err)
+        self.assertIn("quotas were read again", err)
+
+    def test_the_command_inspects_it(self):
+        self.start("--address", ADDRESS, "--port", "udp")
+        done = command.run("link", **self.place)
+        self.assertIn(ADDRESS, done.stdout, done)
+        self.end()
+
+    def refused(self, status, *words, said):
+        done = command.run("nic", *words, **self.place)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn(said, done.stderr)
+
+    def test_bad_input(self):
+        self.refused(2, "now", said="takes no 'now'")
+        self.refused(2, "--config", self.path("none"), said="No such file")
+        self.refused(2, "--config", self.path("bad", "[nic a]\ncpu = x\n"), said="line 2: cpu is 'x'")
+        self.refused(2, "--socket", "here", said="a path from / on")
+        self.refused(2, "--config", self.path("two", "[nic a]\n[nic b]\n"), "--socket", "/x",
+                     said="there are 2")
+        self.refused(2, "--ready-fd", "99", said="--ready-fd 99 is not open")
+        self.refused(1, "--port", "ship", said="no port 'ship'")
+        self.refused(1, "--address", "192.0.2.1", "--port", "udp", said="NIC verbena0: ")
+        self.refused(1, "--address", ADDRESS, "--port", "udp", "--socket", "/nowhere/at/all",
+                     said="/nowhere/at/all: No such file")
+
+
+if __name__ == "__main__":
+    main()
