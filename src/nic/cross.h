@@ -74,9 +74,6 @@ enum vb_cross_verdict vb_cross_begin(struct vb_pu *pu, struct vb_qpc *qp, struct
 // WAIT: whether entry number `index` of the completion queue has been produced. If not, the queue
 // pair is woken when it is; *bad: it never will, there is no such queue.
 bool vb_cross_wait(struct vb_pu *pu, struct vb_qpc *qp, uint32_t cqn, uint32_t index, bool *bad);
-// SEND_EN and RECV_EN. False: there is no such queue, or it may not be opened from here.
-bool vb_cross_enable(struct vb_pu *pu, struct vb_qpc *qp, bool receive, uint32_t qpn,
-                     uint32_t index);
 // A completion was produced: wakes those who have waited.
 void vb_cross_produced(struct vb_pu *pu, struct vb_cqc *cq);
 // The completion queue goes: those who wait fail when they look again.

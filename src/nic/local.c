@@ -88,22 +88,6 @@ static inline uint8_t *far(const struct vb_pu *pu, const struct vb_qpc *qp,
     return m && (qp->access & need) == need ? vb_mkey_at(m, be64toh(r->raddr), len) : NULL;
 }
 
-// Both sides of 8 bytes. False: they are not in plain regions.
-static inline bool words(const struct vb_pu *pu, const struct vb_qpc *qp,
-                         const struct vb_wqe_data *s, enum vb_access near_need, uint8_t **near,
-                         const struct vb_wqe_raddr *r, enum vb_access far_need, uint8_t **far)
-{
-    const struct vb_mkey_table *keys = &pu->dev->mkeys;
-    const struct vb_mkey *n = vb_mkey_plain(keys, qp->pd, be32toh(s->lkey), near_need);
-    const struct vb_mkey *f = vb_mkey_plain(keys, qp->pd, be32toh(r->rkey), far_need);
-
-    if (!n || !f || !(qp->access & far_need))
-        return false;
-    *near = vb_mkey_word(n, be64toh(s->addr));
-    *far = vb_mkey_word(f, be64toh(r->raddr));
-    return *near && *far;
-}
-
 // From an address of the far side on: how many bytes its region has there.
 static inline uint8_t *far_room(const struct vb_pu *pu, const struct vb_qpc *qp,
                                 const struct vb_wqe_raddr *r, enum vb_access need, uint64_t *room)
@@ -266,25 +250,10 @@ struct vb_local_end vb_local_read_slowly(struct vb_pu *pu, struct vb_qpc *qp,
     return read_any(pu, qp, ctrl, true);
 }
 
-SLOWLY struct vb_local_end read_list(struct vb_pu *pu, struct vb_qpc *qp,
-                                     const struct vb_wqe_ctrl *ctrl)
-{
-    return read_any(pu, qp, ctrl, false);
-}
-
 struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
                                   const struct vb_wqe_ctrl *ctrl)
 {
-    const struct entry e = list_of(ctrl);
-
-    uint8_t *from, *to;
-
-    if (e.segs == 1 && !ctrl->opmod && e.data->byte_count == htobe32(8) &&
-        words(pu, qp, e.data, VB_LOCAL_WRITE, &to, e.raddr, VB_REMOTE_READ, &from)) {
-        memcpy(to, from, 8);
-        return moved(8);
-    }
-    return read_list(pu, qp, ctrl);
+    return read_any(pu, qp, ctrl, false);
 }
 
 // ---- WRITE
@@ -376,9 +345,9 @@ NOINLINE struct vb_local_end vb_local_write_slowly(struct vb_pu *pu, struct vb_q
     return put_list(pu, qp, &e);
 }
 
-// One segment of any length.
-SLOWLY struct vb_local_end write_one(struct vb_pu *pu, struct vb_qpc *qp,
-                                     const struct vb_wqe_ctrl *ctrl)
+// One segment of any length; all others slowly.
+struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
+                                   const struct vb_wqe_ctrl *ctrl)
 {
     const struct entry e = list_of(ctrl);
     uint32_t len = be32toh(e.data->byte_count);
@@ -392,20 +361,6 @@ SLOWLY struct vb_local_end write_one(struct vb_pu *pu, struct vb_qpc *qp,
         }
     }
     return vb_local_write_slowly(pu, qp, ctrl);
-}
-
-struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
-                                   const struct vb_wqe_ctrl *ctrl)
-{
-    const struct entry e = list_of(ctrl);
-    uint8_t *from, *to;
-
-    if (e.segs == 1 && !ctrl->opmod && e.data->byte_count == htobe32(8) &&
-        words(pu, qp, e.data, VB_LOCAL_READ, &from, e.raddr, VB_REMOTE_WRITE, &to)) {
-        memcpy(to, from, 8);
-        return moved(8);
-    }
-    return write_one(pu, qp, ctrl);
 }
 
 // ---- atomics
@@ -474,50 +429,4 @@ NOINLINE struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp
     else
         memcpy(to, &(uint32_t){(uint32_t)old}, 4);
     return moved(op.bytes);
-}
-
-// Whether it is of 8 bytes and has one segment of arguments.
-static inline bool is_word(const struct vb_wqe_ctrl *ctrl, uint8_t opmod)
-{
-    const struct vb_wqe_data *result = (const void *)(ctrl + 3);
-
-    return (ctrl->ds & VB_WQE_DS_MASK) == 4 && ctrl->opmod == opmod &&
-           result->byte_count == htobe32(8);
-}
-
-// Where both of its places are, if regions are plain and the word is where words are.
-static inline bool find_plain(const struct vb_pu *pu, const struct vb_qpc *qp,
-                              const struct vb_wqe_ctrl *ctrl, uint8_t **at, uint8_t **to)
-{
-    const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
-
-    return words(pu, qp, (const void *)(ctrl + 3), VB_LOCAL_WRITE, to, raddr, VB_REMOTE_ATOMIC,
-                 at) &&
-           !((be64toh(raddr->raddr) | (uintptr_t)*at) & 7);
-}
-
-struct vb_local_end vb_local_swap(struct vb_pu *pu, struct vb_qpc *qp,
-                                  const struct vb_wqe_ctrl *ctrl)
-{
-    const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
-    uint8_t *at, *to;
-
-    if (!is_word(ctrl, 0) || !find_plain(pu, qp, ctrl, &at, &to))
-        return vb_local_atomic(pu, qp, ctrl);
-    uint64_t old = vb_atomic_swap(at, be64toh(args->compare), be64toh(args->swap_add));
-    memcpy(to, &old, 8);
-    return moved(8);
-}
-
-struct vb_local_end vb_local_add_fields(struct vb_pu *pu, struct vb_qpc *qp,
-                                        const struct vb_wqe_ctrl *ctrl)
-{
-    const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
-    uint8_t *at, *to;
-
-    if (!is_word(ctrl, VB_WQE_OPMOD_MASKED8) || !find_plain(pu, qp, ctrl, &at, &to))
-        return vb_local_atomic(pu, qp, ctrl);
-    uint64_t old = vb_atomic_add(at, be64toh(args->swap_add), be64toh(args->compare));
-    memcpy(to, &old, 8);
-    return moved(8);
 }

@@ -27,14 +27,11 @@ struct vb_local_end vb_local_write_slowly(struct vb_pu *pu, struct vb_qpc *qp,
 struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp,
                                     const struct vb_wqe_ctrl *ctrl);
 
-// The same where nobody does: what most are, in plain regions, without a detour.
+// The same where nobody does: what lies in plain regions without a detour. Single words: see
+// words.h.
 struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
                                   const struct vb_wqe_ctrl *ctrl);
 struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
                                    const struct vb_wqe_ctrl *ctrl);
-struct vb_local_end vb_local_swap(struct vb_pu *pu, struct vb_qpc *qp,
-                                  const struct vb_wqe_ctrl *ctrl);
-struct vb_local_end vb_local_add_fields(struct vb_pu *pu, struct vb_qpc *qp,
-                                        const struct vb_wqe_ctrl *ctrl);
 
 #endif

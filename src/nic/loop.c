@@ -5,7 +5,9 @@
 #include "nic/pu.h"
 
 #include "base/bytes.h"
+#include "nic/gate.h"
 #include "nic/local.h"
+#include "nic/words.h"
 
 #include <string.h>
 
@@ -21,19 +23,35 @@ enum {
     PAUSE = 0x200, // done well, but took long or opened more of its own queue: look around
 };
 
+static inline uint32_t blocks_of(const struct vb_wqe_ctrl *ctrl)
+{
+    return ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
+}
+
 // ---- entries that open queues or wait
 
 static inline struct vb_local_end do_enable(struct vb_pu *pu, struct vb_qpc *qp,
-                                            const struct vb_wqe_ctrl *ctrl, bool recorded)
+                                            const struct vb_wqe_ctrl *ctrl, bool receive,
+                                            bool recorded)
 {
     const struct vb_wqe_wait *arg = (const void *)(ctrl + 1);
     const uint64_t end = qp->sq.end;
 
     if (__builtin_expect((ctrl->ds & VB_WQE_DS_MASK) != 2 || ctrl->opmod, 0) ||
-        !vb_cross_enable(pu, qp, ctrl->opcode == VB_WQE_RECV_EN, be32toh(arg->object),
-                         be32toh(arg->index)))
+        !vb_cross_enable(pu, qp, receive, be32toh(arg->object), be32toh(arg->index)))
         return (struct vb_local_end){.syndrome = VB_SYN_LOCAL_QP_OP};
     return (struct vb_local_end){.syndrome = !recorded && qp->sq.end != end ? PAUSE : VB_SYN_OK};
+}
+
+// A WAIT whose time has not come, or that has waited before.
+static __attribute__((noinline)) struct vb_local_end wait_on(struct vb_pu *pu, struct vb_qpc *qp,
+                                                             uint32_t cqn, uint32_t index)
+{
+    bool bad = false;
+
+    if (vb_cross_wait(pu, qp, cqn, index, &bad))
+        return (struct vb_local_end){.syndrome = VB_SYN_OK};
+    return (struct vb_local_end){.syndrome = bad ? (uint32_t)VB_SYN_LOCAL_QP_OP : HELD};
 }
 
 // A WAIT goes on when its time has come.
@@ -42,14 +60,13 @@ static inline struct vb_local_end do_wait(struct vb_pu *pu, struct vb_qpc *qp,
 {
     const struct vb_wqe_wait *arg = (const void *)(ctrl + 1);
     uint32_t cqn = be32toh(arg->object), index = be32toh(arg->index);
-    bool bad = false;
 
     if (__builtin_expect((ctrl->ds & VB_WQE_DS_MASK) != 2 || ctrl->opmod, 0))
         return (struct vb_local_end){.syndrome = VB_SYN_LOCAL_QP_OP};
     const struct vb_cqc *cq = vb_qpc_awaited(pu->dev, qp, cqn);
-    if ((cq && !c->waits_for && vb_cqc_has(cq, index)) || vb_cross_wait(pu, qp, cqn, index, &bad))
+    if (cq && !c->waits_for && vb_cqc_has(cq, index))
         return (struct vb_local_end){.syndrome = VB_SYN_OK};
-    return (struct vb_local_end){.syndrome = bad ? (uint32_t)VB_SYN_LOCAL_QP_OP : HELD};
+    return wait_on(pu, qp, cqn, index);
 }
 
 static inline struct vb_local_end pause_if_long(struct vb_local_end end)
@@ -59,30 +76,46 @@ static inline struct vb_local_end pause_if_long(struct vb_local_end end)
     return end;
 }
 
-// Fails whatever has no length, too.
+// Fails whatever has no length, too. *blocks is 1, and becomes what it is of longer entries.
 ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross *c,
-                                          const struct vb_wqe_ctrl *ctrl, bool recorded)
+                                          const struct vb_wqe_ctrl *ctrl, bool recorded,
+                                          uint32_t *blocks)
 {
     const struct vb_local_end good = {.syndrome = VB_SYN_OK}, bad = {VB_SYN_LOCAL_QP_OP, 0};
+    const struct vb_local_end word = {VB_SYN_OK, 8};
 
     switch ((enum vb_wqe_opcode)ctrl->opcode) {
-    case VB_WQE_NOP: return ctrl->ds & VB_WQE_DS_MASK ? good : bad;
+    case VB_WQE_NOP: *blocks = blocks_of(ctrl); return *blocks ? good : bad;
     case VB_WQE_WAIT: return do_wait(pu, qp, c, ctrl);
-    case VB_WQE_SEND_EN:
-    case VB_WQE_RECV_EN: return do_enable(pu, qp, ctrl, recorded);
+    case VB_WQE_SEND_EN: return do_enable(pu, qp, ctrl, false, recorded);
+    case VB_WQE_RECV_EN: return do_enable(pu, qp, ctrl, true, recorded);
     case VB_WQE_READ:
+        if (!recorded && vb_words_read(pu, qp, ctrl))
+            return word;
+        *blocks = blocks_of(ctrl);
         return recorded ? vb_local_read_slowly(pu, qp, ctrl)
                         : pause_if_long(vb_local_read(pu, qp, ctrl));
     case VB_WQE_WRITE:
+        if (!recorded && vb_words_write(pu, qp, ctrl))
+            return word;
+        *blocks = blocks_of(ctrl);
         return recorded ? vb_local_write_slowly(pu, qp, ctrl)
                         : pause_if_long(vb_local_write(pu, qp, ctrl));
-    case VB_WQE_ATOMIC_CS: return (recorded ? vb_local_atomic : vb_local_swap)(pu, qp, ctrl);
-    case VB_WQE_MASKED_FA: return (recorded ? vb_local_atomic : vb_local_add_fields)(pu, qp, ctrl);
+    case VB_WQE_ATOMIC_CS:
+        if (!recorded && vb_words_swap(pu, qp, ctrl))
+            return word;
+        break;
+    case VB_WQE_MASKED_FA:
+        if (!recorded && vb_words_add(pu, qp, ctrl))
+            return word;
+        break;
     case VB_WQE_ATOMIC_FA:
-    case VB_WQE_MASKED_CS: return vb_local_atomic(pu, qp, ctrl);
+    case VB_WQE_MASKED_CS: break;
     // A queue pair that is its own peer has no receives: nothing that needs one is legal.
     default: return bad;
     }
+    *blocks = blocks_of(ctrl);
+    return vb_local_atomic(pu, qp, ctrl);
 }
 
 static bool is_right(const struct vb_qpc *qp, const struct vb_wqe_ctrl *ctrl, uint64_t counter)
@@ -108,7 +141,7 @@ static __attribute__((noinline)) struct vb_local_end perform_carefully(
     }
     enum vb_cross_verdict verdict = c->limited ? vb_cross_admit(pu, qp) : VB_CROSS_GO;
     if (verdict == VB_CROSS_GO)
-        return ctrl->opcode == VB_WQE_WAIT ? end : perform(pu, qp, c, ctrl, true);
+        return ctrl->opcode == VB_WQE_WAIT ? end : perform(pu, qp, c, ctrl, true, &(uint32_t){0});
     end.syndrome = verdict == VB_CROSS_HELD ? HELD : (uint32_t)VB_SYN_LOCAL_QP_OP;
     return end;
 }
@@ -149,11 +182,6 @@ static __attribute__((noinline)) void fail(struct vb_pu *pu, struct vb_qpc *qp, 
 static inline uint8_t *slot(const struct vb_snapshot *snap, uint64_t counter)
 {
     return snap->block + (counter & snap->mask) * VB_WQEBB_BYTES;
-}
-
-static inline uint32_t blocks_of(const struct vb_wqe_ctrl *ctrl)
-{
-    return ((ctrl->ds & VB_WQE_DS_MASK) + 3u) / 4;
 }
 
 static inline uint64_t bytes_of(uint64_t blocks)
@@ -267,28 +295,30 @@ bool vb_loop_complete(struct vb_pu *pu, struct vb_qpc *qp)
     return true;
 }
 
-// The same where nothing is recorded. A queue of this unit's that always has room and tells of its
-// entries at once, as those of programs do, takes the short way.
-static inline void complete_unseen(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross *c)
+// The same for an entry of a run, at once. A queue of this unit's that always has room and tells of
+// its entries at once, as those of programs do, takes the short way.
+static inline void complete_unseen(struct vb_pu *pu, struct vb_qpc *qp, struct vb_snapshot *snap,
+                                   uint8_t opcode, uint32_t bytes, uint64_t counter)
 {
-    struct vb_snapshot *snap = &c->snap;
     struct vb_cqc *cq = qp->send_cq;
 
-    if (!cq->ignores_overrun || cq->crossing || cq->hold_count) {
+    if (__builtin_expect(!cq->ignores_overrun || cq->crossing || cq->hold_count, 0)) {
+        snap->due = true;
+        snap->done_opcode = opcode;
+        snap->done_bytes = bytes;
+        snap->done_counter = counter;
         vb_loop_complete(pu, qp);
         return;
     }
-    snap->due = false;
-    vb_cqc_put_request(cq, (uint32_t)snap->done_opcode << 24 | qp->qpn, snap->done_counter,
-                       snap->done_bytes);
+    vb_cqc_put_request(cq, (uint32_t)opcode << 24 | qp->qpn, counter, bytes);
     if (vb_cqc_may_fire(cq) || pu->event_count == VB_EVENTS)
         vb_cqc_tell(pu, cq, false);
     if (pu->dev->pu_count > 1 || atomic_load_explicit(&cq->watched, memory_order_relaxed))
         vb_cross_produced(pu, cq);
 }
 
-// The entry at the edge is done. Returns whether it completes.
-ALWAYS_INLINE bool retire(struct vb_snapshot *snap, const struct vb_wqe_ctrl *ctrl, uint32_t bytes)
+// The entry at the edge is done.
+static void retire(struct vb_snapshot *snap, const struct vb_wqe_ctrl *ctrl, uint32_t bytes)
 {
     if (__builtin_expect(ctrl->fm_ce_se & VB_WQE_CE_ALWAYS, 0)) {
         snap->due = true;
@@ -298,7 +328,6 @@ ALWAYS_INLINE bool retire(struct vb_snapshot *snap, const struct vb_wqe_ctrl *ct
     }
     snap->executed += blocks_of(ctrl);
     snap->ahead--;
-    return ctrl->fm_ce_se & VB_WQE_CE_ALWAYS;
 }
 
 // It failed. What comes behind an entry without a length, nobody knows: the rest goes, too.
@@ -353,10 +382,10 @@ ALWAYS_INLINE bool prepare(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross 
 {
     struct vb_snapshot *snap = &c->snap;
 
-    if (snap->due) {
-        complete_unseen(pu, qp, c);
+    if (__builtin_expect(snap->due, 0)) {
+        vb_loop_complete(pu, qp);
         ++*steps;
-        if (__builtin_expect(qp->state != VB_QPS_RTS, 0))
+        if (qp->state != VB_QPS_RTS)
             return false;
     }
     if (snap->ahead <= qp->fetch_depth / 2 && qp->sq.fetched != qp->sq.end)
@@ -399,11 +428,15 @@ ALWAYS_INLINE uint32_t run_some(struct vb_pu *pu, struct vb_qpc *qp, struct vb_c
                                 uint32_t most, struct vb_local_end *end, uint32_t *steps)
 {
     struct vb_snapshot *const snap = &c->snap;
+    uint8_t *const block = snap->block;
+    const uint64_t mask = bytes_of(snap->mask);
+    uint64_t counter = snap->executed;
     uint32_t left = most;
 
     do {
-        const struct vb_wqe_ctrl *ctrl = (const void *)slot(snap, snap->executed);
-        *end = perform(pu, qp, c, ctrl, false);
+        const struct vb_wqe_ctrl *ctrl = (const void *)(block + (bytes_of(counter) & mask));
+        uint32_t blocks = 1;
+        *end = perform(pu, qp, c, ctrl, false, &blocks);
         if (__builtin_expect(end->syndrome != VB_SYN_OK, 0)) {
             if (end->syndrome != PAUSE)
                 break;
@@ -412,13 +445,19 @@ ALWAYS_INLINE uint32_t run_some(struct vb_pu *pu, struct vb_qpc *qp, struct vb_c
             left = 1;
         }
         left--;
-        if (__builtin_expect(retire(snap, ctrl, end->bytes), 0)) {
-            complete_unseen(pu, qp, c);
+        counter += blocks;
+        if (__builtin_expect(ctrl->fm_ce_se & VB_WQE_CE_ALWAYS, 0)) {
             ++*steps;
-            if (__builtin_expect(qp->state != VB_QPS_RTS, 0))
-                break;
+            snap->executed = counter; // it is looked at if there is no room
+            complete_unseen(pu, qp, snap, ctrl->opcode, end->bytes, counter - blocks);
+            if (__builtin_expect(qp->state != VB_QPS_RTS, 0)) {
+                *steps += most - left;
+                return most - left;
+            }
         }
     } while (left > 0);
+    snap->executed = counter;
+    snap->ahead -= most - left;
     *steps += most - left;
     return most - left;
 }

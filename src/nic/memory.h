@@ -145,14 +145,6 @@ static inline uint8_t *vb_mkey_at(const struct vb_mkey *m, uint64_t addr, uint64
     return len > m->len || offset > m->len - len ? NULL : m->base + offset;
 }
 
-// The same for 8 bytes.
-static inline uint8_t *vb_mkey_word(const struct vb_mkey *m, uint64_t addr)
-{
-    uint64_t offset = addr - m->start;
-
-    return offset < m->words ? m->base + offset : NULL;
-}
-
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.
 static inline enum vb_mem_refusal vb_mem_access(struct vb_mkey_table *t, struct vb_accessor who,
                                                 uint32_t key, uint64_t addr, uint64_t len,

@@ -251,6 +251,171 @@ static void test_a_key_that_goes(void **state)
     }
 }
 
+// One word of an entry: a part of the memory by one key, and where it comes from or goes to by
+// another.
+static struct vb_code word_entry(enum vb_wqe_opcode opcode, uint64_t near, uint32_t near_key,
+                                 uint64_t far, uint32_t far_key)
+{
+    return (struct vb_code){.opcode = opcode,
+                            .opmod = opcode == VB_WQE_MASKED_FA ? VB_WQE_OPMOD_MASKED8 : 0,
+                            .fm_ce_se = VB_WQE_CE_ALWAYS,
+                            .swap_add = 1,
+                            .raddr = far,
+                            .rkey = far_key,
+                            .num_sge = 1,
+                            .sge = {{near, near_key, 8}}};
+}
+
+static uint8_t poll_one(struct place *p, struct vb_code code)
+{
+    uint8_t bad = 0;
+
+    loop_put(p->q, code);
+    loop_doorbell(p->q);
+    vb_pu_poll(vb_dev_pu(p->r.dev), 0);
+    uint32_t good = loop_count(&p->q->cq, &bad);
+    assert_int_equal(good, bad == 0);
+    return bad;
+}
+
+static const enum vb_wqe_opcode word_kinds[] = {VB_WQE_READ, VB_WQE_WRITE, VB_WQE_ATOMIC_CS,
+                                                VB_WQE_MASKED_FA};
+
+enum {
+    WORD_KINDS = sizeof word_kinds / sizeof word_kinds[0]
+};
+
+// The last word of a region is in it, the one that begins a byte later is not; on either side.
+static void test_words_end_in_their_region(void **state)
+{
+    struct place p;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3 * WORD_KINDS; i++) {
+        const enum vb_wqe_opcode opcode = word_kinds[i % WORD_KINDS];
+        const bool atomic = opcode == VB_WQE_ATOMIC_CS || opcode == VB_WQE_MASKED_FA;
+        const uint32_t near_over = i / WORD_KINDS == 1, far_over = i / WORD_KINDS == 2;
+        open_place(&p, 1);
+        const uint64_t last = (uintptr_t)p.r.memory + SMALL - 8;
+        memset(p.r.memory, 5, 128);
+        uint8_t bad = near_over ? poll_one(&p, word_entry(opcode, last + 1, p.key[3],
+                                                          (uintptr_t)p.r.memory + 64, p.r.key))
+                                : poll_one(&p, word_entry(opcode, (uintptr_t)p.r.memory + 64,
+                                                          p.r.key, last + far_over, p.key[3]));
+        assert_int_equal(bad, near_over  ? VB_SYN_LOCAL_PROT
+                              : far_over ? (atomic ? VB_SYN_REMOTE_INVAL_REQ : VB_SYN_REMOTE_ACCESS)
+                                         : 0);
+        assert_int_equal(p.r.memory[SMALL], 5);
+        loop_close(&p.r);
+    }
+}
+
+static void connect_again(struct place *p, uint32_t access)
+{
+    const struct vb_ip ip = {{[10] = 0xff, 0xff, 10, 0, 0, 1}};
+    struct vb_qpc_mods mods = {.state = VB_QPS_RESET,
+                               .access = access,
+                               .dest_qpn = p->q->qpn,
+                               .mtu_bytes = 1024,
+                               .local = ip,
+                               .remote = ip,
+                               .src_port = 4791};
+
+    assert_int_equal(vb_dev_qp_modify(p->r.dev, p->q->qpn, &mods), 0);
+    for (mods.state = VB_QPS_INIT; mods.state <= VB_QPS_RTS; mods.state++)
+        assert_int_equal(vb_dev_qp_modify(p->r.dev, p->q->qpn, &mods), 0);
+}
+
+// A queue pair that grants its peer nothing grants itself nothing.
+static void test_words_need_what_the_queue_pair_grants(void **state)
+{
+    const uint32_t all = VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
+    static const uint32_t needs[WORD_KINDS] = {VB_REMOTE_READ, VB_REMOTE_WRITE, VB_REMOTE_ATOMIC,
+                                               VB_REMOTE_ATOMIC};
+    struct place p;
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * WORD_KINDS; i++) {
+        const bool may = i % 2;
+        open_place(&p, 1);
+        connect_again(&p, may ? needs[i / 2] : all & ~needs[i / 2]);
+        memset(p.r.memory, 5, 128);
+        uint8_t bad = poll_one(&p, word_entry(word_kinds[i / 2], (uintptr_t)p.r.memory + 64,
+                                              p.r.key, (uintptr_t)p.r.memory, p.r.key));
+        assert_int_equal(bad, may ? 0 : VB_SYN_REMOTE_ACCESS);
+        loop_close(&p.r);
+    }
+}
+
+// Who changes where an entry stores its word, and when.
+enum change {
+    BY_NOBODY,
+    BY_AN_ENTRY,      // of the same run, before it is opened
+    BY_AN_ENTRY_LATE, // when it was fetched already
+    BY_THE_HOST,      // between two polls, before it is opened
+    CHANGES
+};
+
+static void test_a_word_goes_where_its_entry_said_when_fetched(void **state)
+{
+    struct place p;
+
+    (void)state;
+    for (enum change change = BY_NOBODY; change < CHANGES; change++) {
+        open_place(&p, 1);
+        struct loop_queue *q = loop_queue(&p.r, &(struct loop_opts){.managed = true, .depth = 8});
+        const uint64_t memory = (uintptr_t)p.r.memory;
+        uint8_t *const field = loop_block(q, 2) + 40; // the address of its data segment
+        loop_set_word(&p.r, 0, 42);
+        loop_set_word(&p.r, 8, 0);
+        loop_set_word(&p.r, 16, 0);
+        loop_set_word(&p.r, 24, htobe64(memory + 16));
+        bool changes = change == BY_AN_ENTRY || change == BY_AN_ENTRY_LATE;
+        loop_put(q, changes
+                        ? word_entry(VB_WQE_WRITE, memory + 24, p.r.key, (uintptr_t)field, q->key)
+                        : loop_nop());
+        loop_put(q, loop_enable(q, 3));
+        if (change != BY_AN_ENTRY_LATE)
+            loop_doorbell(q);
+        loop_put(q, word_entry(VB_WQE_READ, memory + 8, p.r.key, memory, p.r.key));
+        if (change == BY_AN_ENTRY_LATE)
+            loop_doorbell(q);
+        if (change == BY_THE_HOST)
+            vb_put_be64(field, memory + 16);
+        vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+        assert_int_equal(loop_count(&q->cq, NULL), 3);
+        bool moved = change == BY_AN_ENTRY || change == BY_THE_HOST;
+        assert_int_equal(loop_word(&p.r, 8), moved ? 0 : 42);
+        assert_int_equal(loop_word(&p.r, 16), moved ? 42 : 0);
+        loop_close(&p.r);
+    }
+}
+
+// A region that gets other memory is not remembered either.
+static void test_a_key_that_moves(void **state)
+{
+    struct place p;
+
+    (void)state;
+    open_place(&p, 1);
+    const struct vb_mkey_attr there = {.pd = p.r.pd,
+                                       .access = VB_LOCAL_WRITE | VB_REMOTE_READ,
+                                       .start = (uintptr_t)p.r.memory,
+                                       .len = SMALL,
+                                       .base = p.r.memory + 1024};
+    const uint64_t memory = (uintptr_t)p.r.memory;
+    struct vb_code read = word_entry(VB_WQE_READ, memory, p.key[3], memory + 64, p.r.key);
+    loop_set_word(&p.r, 64, 1);
+    assert_int_equal(poll_one(&p, read), 0);
+    assert_int_equal(loop_word(&p.r, 0), 1);
+    assert_int_equal(vb_dev_mkey_change(p.r.dev, p.key[3], &there), 0);
+    loop_set_word(&p.r, 64, 2);
+    assert_int_equal(poll_one(&p, read), 0);
+    assert_int_equal(loop_word(&p.r, 0), 1);
+    assert_int_equal(loop_word(&p.r, 1024), 2);
+    loop_close(&p.r);
+}
+
 // A turn is entries and what they move: long copies end it earlier.
 static uint32_t entries_of_a_poll(uint32_t bytes)
 {
@@ -322,6 +487,10 @@ int main(void)
         cmocka_unit_test(test_parts_end_in_their_region),
         cmocka_unit_test(test_words_need_rights),
         cmocka_unit_test(test_a_key_that_goes),
+        cmocka_unit_test(test_words_end_in_their_region),
+        cmocka_unit_test(test_words_need_what_the_queue_pair_grants),
+        cmocka_unit_test(test_a_word_goes_where_its_entry_said_when_fetched),
+        cmocka_unit_test(test_a_key_that_moves),
         cmocka_unit_test(test_bytes_count_in_a_turn),
         cmocka_unit_test(test_full_queue_ends_a_run),
     };
