@@ -45,7 +45,7 @@ IPV6 = (("ibv_rc_pingpong",), ("ibv_uc_pingpong",), ("ibv_ud_pingpong", "-e"),
         ("ib_write_bw", "-q", "4", "-b"), ("ib_read_lat",), ("ib_atomic_lat",),
         ("ib_write_lat", "-c", "UC"))
 LOSSY = (("ib_send_bw", "-s", "4096"), ("ib_write_bw", "-q", "4"), ("ib_read_bw", "-s", "16384"),
-         ("ib_atomic_bw",), ("ib_send_lat", "-e", "-s", "5000"), ("ib_write_lat",))
+         ("ib_atomic_bw",), ("ib_send_lat", "-s", "5000"), ("ib_write_lat",))
 
 
 @dataclasses.dataclass
@@ -105,7 +105,9 @@ class Run:
         self.port = port
         self.ours = None
         self.theirs = None
-        gid = ("-g", "0") if row.case.tool.startswith("ibv_") else ("--ipv6",) if row.ip == 6 else ()
+        gid = ("--ipv6",) if row.ip == 6 else ()
+        if row.case.tool.startswith("ibv_"):
+            gid = ("-g", "0")
         self.our_command = [
             "env", "-u", "VERBENA", verbena, "run", "--log", "error",
             "--address", HOST_IP if row.ip == 4 else HOST_IP6, "--", row.case.tool, "-p", port,
