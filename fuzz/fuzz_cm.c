@@ -168,7 +168,10 @@ static void ask(struct rig *r, int who, bool lookup)
                                     .mtu = take(&r->in) % 7,
                                     .transport = take(&r->in) % 5,
                                     .private_data = with};
-    const struct vb_cm_lookup where = {request.peer, request.service_id, with};
+    const struct vb_cm_lookup where = {.peer = request.peer,
+                                       .local = r->ip[take(&r->in) & 1],
+                                       .service_id = request.service_id,
+                                       .private_data = with};
     uint32_t id = 0;
     int err = lookup ? with.len > 92 ? -1 : vb_cm_sidr_ask(r->cm[who], r->now_ns, &where, &id)
                      : vb_cm_connect(r->cm[who], r->now_ns, &request, &id);

@@ -74,6 +74,16 @@ static void test_wait_for_a_receive(void **state)
     duo_close(&d);
 }
 
+// While the helper is at it nothing is to be had.
+static int take_some(struct vb_cq *cq, struct vb_wc wc[8])
+{
+    uint64_t give_up_ns = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+    int taken = 0;
+    while (taken == 0 && duo_now_ns() < give_up_ns)
+        taken = vb_poll_cq(cq, wc, 8);
+    return taken;
+}
+
 static void test_wait_past_the_depth(void **state)
 {
     struct duo d;
@@ -92,7 +102,7 @@ static void test_wait_past_the_depth(void **state)
     }
     duo_expect(e->cq, 1, VB_WC_OK);
     // A reader that comes late gets the last of them, in order.
-    assert_int_equal(vb_poll_cq(watched, wc, 8), 4);
+    assert_int_equal(take_some(watched, wc), 4);
     for (int i = 0; i < 4; i++)
         assert_int_equal(wc[i].wr_id, 95 + i);
     assert_int_equal(vb_poll_cq(watched, wc, 8), 0);
@@ -101,7 +111,7 @@ static void test_wait_past_the_depth(void **state)
         chain_await_count(watched, i);
     }
     assert_int_equal(vb_cq_resize(watched, 2), 0);
-    assert_int_equal(vb_poll_cq(watched, wc, 8), 2);
+    assert_int_equal(take_some(watched, wc), 2);
     assert_int_equal(wc[0].wr_id, 104);
     assert_int_equal(wc[1].wr_id, 105);
     chain_nop(worker, 200);
