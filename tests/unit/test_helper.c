@@ -160,6 +160,8 @@ static void test_without_a_helper_nobody_serves(void **state)
 
 // ---- requests that follow each other closely
 
+#ifndef __SANITIZE_THREAD__
+
 // How often the helpers of this process have gone to sleep.
 static uint64_t count_sleeps(void)
 {
@@ -207,6 +209,8 @@ static void test_requests_in_a_row_are_met_awake(void **state)
     assert_true(sleeps < REQUESTS / 2);
     duo_close(&d);
 }
+
+#endif
 
 // ---- posters that never poll
 
@@ -462,7 +466,9 @@ int main(void)
         DUO_PORTS(test_a_computing_target_is_served),
         DUO_TEST(test_a_computing_target_is_served, "hull"),
         cmocka_unit_test(test_without_a_helper_nobody_serves),
+#ifndef __SANITIZE_THREAD__ // where nothing follows closely
         DUO_PORTS(test_requests_in_a_row_are_met_awake),
+#endif
         DUO_WAYS(test_a_poster_need_not_poll),
         DUO_TEST(test_a_poster_need_not_poll, "hull"),
         DUO_PORTS(test_an_idle_nic_uses_no_cpu),
