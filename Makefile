@@ -14,7 +14,7 @@ CMAKE_FLAGS  ?=
 CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 CTEST     := ctest --test-dir $(BUILD) --output-on-failure --no-label-summary -j2
 
-.PHONY: all help demo test sanitize fuzz soak soak-get soak-crowd bench format install clean configure tests
+.PHONY: all help demo test sanitize fuzz soak soak-get soak-crowd soak-linux bench format install clean configure tests
 
 all: configure ## build the command, build/verbena, and the library
 	@cmake --build $(BUILD)
@@ -49,6 +49,9 @@ soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's
 
 soak-crowd: tests ## 50 servers and 200 clients of rdma_cm for CROWD_SECONDS (600), killed and stopped
 	@tests/verbs/crowd_test.py --build $(BUILD) --servers 50 --clients 200 --seconds $(CROWD_SECONDS)
+
+soak-linux: tests ## every verbs program against Linux's soft-RoCE, in both roles
+	@tests/linux/programs_test.py --build $(BUILD) --full
 
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench

@@ -38,7 +38,7 @@ LACKING = {"XRC": "Error opening XRC domain", "ibv_xsrq_pingpong": "Couldn't Ope
            "-o": "The device isn't ODP capable", "-O": "The device isn't ODP capable"}
 # The guest is emulated: all sizes up to 8 MB take their time, even five of each.
 ALL_SIZES = (("ib_send_bw", "server"), ("ib_write_bw", "client"), ("ib_read_bw", "client"))
-# How the one that asks posts: without --full only ours does.
+# How the one that asks posts: without --full only ours does it.
 POSTING = {"-I", "--use_old_post_send"}
 IPV6 = (("ibv_rc_pingpong",), ("ibv_uc_pingpong",), ("ibv_ud_pingpong", "-e"),
         ("ibv_srq_pingpong",), ("ib_send_bw",), ("ib_send_bw", "-c", "UD", "-s", "512"),
@@ -76,15 +76,23 @@ def shortened(case):
     return Case(case.tool, (*given, "-n", str(iterations)))
 
 
+def roles(number, case, full):
+    """Without --full combinations of options take turns."""
+    if full or len(case.options) == 2:  # the iterations alone
+        return ROLES
+    return ("client",) if POSTING & set(case.options) else (ROLES[number % 2],)
+
+
 def rows(full):
-    """Every combination in both roles, some of them over IPv6, and with packets lost."""
+    """Every combination, each tool in both roles, some over IPv6, and with packets lost."""
     plain = [shortened(case) for case in (*pingpong_cases(True), *perftest_cases(True, False))
              if not case.run and not {"-a", "1048576"} & set(case.options)]
-    both = [Row(case, role) for case in plain for role in ROLES
-            if full or role == "client" or not POSTING & set(case.options)]
+    both = [Row(case, role) for number, case in enumerate(plain)
+            for role in roles(number, case, full)]
     both += [Row(Case(tool, ("-a", "-n", "5")), role) for tool, role in ALL_SIZES]
     both += [Row(shortened(Case(tool, tuple(given))), role, ip=6)
-             for tool, *given in IPV6 for role in ROLES]
+             for number, (tool, *given) in enumerate(IPV6)
+             for role in (ROLES if full else (ROLES[number % 2],))]
     both += [Row(shortened(Case(tool, tuple(given))), role, loss=LOSS_PERCENT)
              for tool, *given in LOSSY for role in ROLES]
     return [dataclasses.replace(row, case=dataclasses.replace(row.case)) for row in both]
