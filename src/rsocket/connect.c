@@ -142,7 +142,9 @@ int vb_rs_manager_step(struct vb_rsocket *rs)
         err = rs->state == VB_RS_ACCEPTING ? -ECONNRESET : -ECONNREFUSED;
         break;
     case RDMA_CM_EVENT_UNREACHABLE: err = -ETIMEDOUT; break;
-    case RDMA_CM_EVENT_CONNECT_ERROR: err = -status_error(&n, ECONNABORTED); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR: // invalid by now: the peer has left
+        err = n.status == -EINVAL ? -ECONNRESET : -status_error(&n, ECONNABORTED);
+        break;
     case RDMA_CM_EVENT_DISCONNECTED:
     case RDMA_CM_EVENT_DEVICE_REMOVAL: disconnect(rs); break;
     default: break;
@@ -174,7 +176,7 @@ int vb_rs_await_connected(struct vb_rsocket *rs, int flags)
         return 0;
     if (rs->state < VB_RS_RESOLVING_ADDRESS)
         return -ENOTCONN;
-    int err = vb_rs_await(rs, vb_rs_patience(rs, flags), is_decided, NULL);
+    int err = vb_rs_wait(rs, flags, VB_RS_OUT, is_decided, NULL);
     return err ? err : verdict(rs);
 }
 
@@ -212,7 +214,7 @@ static int connect_stream(struct vb_rsocket *rs, const struct sockaddr *addr, so
     if (!again)
         err = start(rs, addr, len);
     if (!err)
-        err = vb_rs_await(rs, vb_rs_patience(rs, 0), is_decided, NULL);
+        err = vb_rs_wait(rs, 0, VB_RS_OUT, is_decided, NULL);
     if (err == -EAGAIN)
         return again ? -EALREADY : -EINPROGRESS;
     return err ? err : verdict(rs);
@@ -352,8 +354,7 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
     if (!rs)
         return vb_rs_fail(EBADF);
     pthread_mutex_lock(&rs->lock);
-    int err = rs->type != SOCK_STREAM ? -EOPNOTSUPP
-                                      : vb_rs_await(rs, vb_rs_patience(rs, 0), is_accepted, &a);
+    int err = rs->type != SOCK_STREAM ? -EOPNOTSUPP : vb_rs_wait(rs, 0, VB_RS_IN, is_accepted, &a);
     pthread_mutex_unlock(&rs->lock);
     vb_rs_put(rs);
     if (err || result)

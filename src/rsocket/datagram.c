@@ -273,7 +273,7 @@ ssize_t vb_rs_datagrams_send(struct vb_rsocket *rs, const struct iovec *iov, int
     if (!dest->ah)
         err = vb_rs_dest_send_udp(rs, dest, VB_RS_DATA, iov, count, flags);
     else if (!d->free_count)
-        err = vb_rs_await(rs, vb_rs_patience(rs, flags), has_slot, NULL);
+        err = vb_rs_wait(rs, flags, VB_RS_OUT, has_slot, NULL);
     if (!err && dest->ah)
         err = post(rs, dest, iov, count);
     return err ? err : (ssize_t)bytes;
@@ -318,7 +318,7 @@ ssize_t vb_rs_datagrams_receive(struct vb_rsocket *rs, const struct iovec *iov, 
     int err = vb_rs_datagrams_start(rs);
 
     if (!err && !has_arrival(rs, NULL))
-        err = vb_rs_await(rs, vb_rs_patience(rs, flags), has_arrival, NULL);
+        err = vb_rs_wait(rs, flags, VB_RS_IN, has_arrival, NULL);
     if (err)
         return err;
     const struct vb_rs_arrival *a = &d->ring[d->head];

@@ -221,13 +221,15 @@ static bool handle(struct vb_rsocket *rs, const struct ibv_wc *wc)
     bool is_receive = wc->wr_id & RECEIVE_ID;
 
     if (!is_receive) {
-        vb_rs_sent(&rs->stream, wc->wr_id);
         if (wc->status != IBV_WC_SUCCESS)
             vb_rs_break(rs, error_of(wc->status));
+        vb_rs_sent(&rs->stream, wc->wr_id);
         return false;
     }
-    if (wc->status != IBV_WC_SUCCESS)
+    if (wc->status != IBV_WC_SUCCESS) {
+        vb_rs_break(rs, ECONNRESET); // the queue pair failed, maybe by what the peer did to it
         return false;
+    }
     if (!(wc->wc_flags & IBV_WC_WITH_IMM) || !vb_rs_received(&rs->stream, ntohl(wc->imm_data)))
         vb_rs_break(rs, EPROTO);
     return true;

@@ -168,7 +168,7 @@ static ssize_t write_direct(struct vb_rsocket *rs, const uint8_t *buf, size_t co
         if (!mapped)
             break; // nothing, or no more, is mapped there
         if (!bytes) {
-            err = vb_rs_await(rs, vb_rs_patience(rs, flags), has_send_room, NULL);
+            err = vb_rs_wait(rs, flags, VB_RS_OUT, has_send_room, NULL);
             if (!err && !rs->stream.may_write)
                 err = rs->error ? vb_rs_take_error(rs) : -ECONNRESET;
             continue;

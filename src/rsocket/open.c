@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     KEEP_IDLE_S = 7200
@@ -24,6 +25,7 @@ int vb_rs_answer(int err)
 struct vb_rsocket *vb_rs_new(int type, int domain, const struct vb_rsocket *like)
 {
     struct vb_rsocket *rs = calloc(1, sizeof *rs);
+    pthread_condattr_t monotonic;
 
     if (!rs)
         return NULL;
@@ -36,7 +38,10 @@ struct vb_rsocket *vb_rs_new(int type, int domain, const struct vb_rsocket *like
     if (like)
         rs->flag = like->flag;
     pthread_mutex_init(&rs->lock, NULL);
-    pthread_cond_init(&rs->turn, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&rs->turn, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     return rs;
 }
 

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 enum {
     QUEUE_MAX = 0xfffe
@@ -43,6 +44,21 @@ static int set_linger(struct vb_rsocket *rs, const void *value, socklen_t len)
     return 0;
 }
 
+static int set_timeout(struct vb_rsocket *rs, enum vb_rs_way way, const void *value, socklen_t len)
+{
+    struct timeval t;
+
+    if (!value || len < sizeof t)
+        return -EINVAL;
+    memcpy(&t, value, sizeof t);
+    if (t.tv_usec < 0 || t.tv_usec >= 1000000)
+        return -EDOM;
+    if (t.tv_sec < 0 || t.tv_sec > INT32_MAX) // as good as none
+        t = (struct timeval){0};
+    rs->flag.timeout_ns[way] = t.tv_sec * INT64_C(1000000000) + t.tv_usec * INT64_C(1000);
+    return 0;
+}
+
 // As the kernel does, twice of what was asked for is made.
 static void set_size(uint32_t *size, int value, bool fixed)
 {
@@ -57,6 +73,8 @@ static int set_socket(struct vb_rsocket *rs, int name, const void *value, sockle
 
     if (name == SO_LINGER)
         return set_linger(rs, value, len);
+    if (name == SO_RCVTIMEO || name == SO_SNDTIMEO)
+        return set_timeout(rs, name == SO_RCVTIMEO ? VB_RS_IN : VB_RS_OUT, value, len);
     int err = get_int(value, len, &number);
     if (err)
         return err;
@@ -179,6 +197,12 @@ static int give_int(int number, void *value, socklen_t *len)
     return give(&number, sizeof number, value, len);
 }
 
+static int give_timeout(int64_t ns, void *value, socklen_t *len)
+{
+    struct timeval t = {.tv_sec = ns / 1000000000, .tv_usec = ns % 1000000000 / 1000};
+    return give(&t, sizeof t, value, len);
+}
+
 static int get_socket(struct vb_rsocket *rs, int name, void *value, socklen_t *len)
 {
     struct linger l = {rs->flag.linger, rs->flag.linger_s};
@@ -190,6 +214,8 @@ static int get_socket(struct vb_rsocket *rs, int name, void *value, socklen_t *l
     case SO_RCVBUF: return give_int((int)rs->size.recv_bytes, value, len);
     case SO_SNDBUF: return give_int((int)rs->size.send_bytes, value, len);
     case SO_TYPE: return give_int(rs->type, value, len);
+    case SO_RCVTIMEO: return give_timeout(rs->flag.timeout_ns[VB_RS_IN], value, len);
+    case SO_SNDTIMEO: return give_timeout(rs->flag.timeout_ns[VB_RS_OUT], value, len);
     case SO_LINGER: return give(&l, sizeof l, value, len);
     case SO_ERROR: vb_rs_advance(rs); return give_int(-vb_rs_take_error(rs), value, len);
     default: return -ENOTSUP;

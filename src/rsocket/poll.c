@@ -50,7 +50,8 @@ static short ready(struct vb_rsocket *rs, short events)
 }
 
 // One look at all; ordinary descriptors are asked about together. Returns how many are ready.
-static int look(struct pollfd *fds, nfds_t count, struct vb_rsocket **sockets)
+// If nobody will sleep, the connection manager is asked, too.
+static int look(struct pollfd *fds, nfds_t count, struct vb_rsocket **sockets, bool only)
 {
     nfds_t others = 0;
     int found = 0;
@@ -62,6 +63,8 @@ static int look(struct pollfd *fds, nfds_t count, struct vb_rsocket **sockets)
             continue;
         }
         pthread_mutex_lock(&sockets[i]->lock);
+        if (only)
+            vb_rs_hear(sockets[i]);
         fds[i].revents = ready(sockets[i], fds[i].events);
         pthread_mutex_unlock(&sockets[i]->lock);
         found += fds[i].revents != 0;
@@ -99,6 +102,7 @@ static bool add(struct sleep *s, int fd, short events)
 static int claim(struct vb_rsocket *rs, short events, struct sleep *s)
 {
     struct vb_rs_watch watch;
+    enum vb_rs_state before = rs->state;
     int err;
 
     if (rs->sleeper == s)
@@ -112,8 +116,8 @@ static int claim(struct vb_rsocket *rs, short events, struct sleep *s)
             return -EAGAIN;
     if (err)
         return err;
-    if (ready(rs, events))
-        return -EAGAIN;
+    if (ready(rs, events) || rs->state != before)
+        return -EAGAIN; // connected just now: there is more to watch
     for (unsigned i = 0; i < watch.count; i++)
         if (!add(s, watch.fd[i], POLLIN))
             return -ENOMEM;
@@ -175,7 +179,7 @@ static int poll_all(struct pollfd *fds, nfds_t count, struct vb_rsocket **socket
     uint64_t began_ns = vb_rs_now_ns(), spin_ns = vb_rs_defaults()->polling_us * UINT64_C(1000);
 
     for (;;) {
-        int found = look(fds, count, sockets);
+        int found = look(fds, count, sockets, timeout_ms == 0);
         if (found || timeout_ms == 0)
             return found;
         if (vb_rs_now_ns() - began_ns < spin_ns)

@@ -122,7 +122,7 @@ struct vb_rsocket *vb_rs_table_remove(int fd)
     return rs;
 }
 
-static void leave(struct vb_rsocket *rs)
+static void leave(struct vb_rsocket *rs, uint64_t by_ns)
 {
     struct timespec until;
 
@@ -130,15 +130,17 @@ static void leave(struct vb_rsocket *rs)
     until.tv_sec += EXIT_PATIENCE_S;
     if (pthread_mutex_timedlock(&rs->lock, &until) != 0)
         return;
-    rs->leaving = true;
+    rs->leave_by_ns = by_ns;
     if (rs->type == SOCK_STREAM && rs->state == VB_RS_CONNECTED && rs->stream.connected)
         vb_rs_shutdown(rs, SHUT_RDWR);
     pthread_mutex_unlock(&rs->lock);
 }
 
-// As the kernel does for sockets that were not closed.
+// As the kernel does for sockets that were not closed; all together have the same time.
 static void at_exit(void)
 {
+    uint64_t by_ns = vb_rs_now_ns() + EXIT_PATIENCE_S * UINT64_C(1000000000);
+
     for (int fd = 0; getpid() == owner; fd++) {
         pthread_mutex_lock(&table_lock);
         bool over = fd >= table_size;
@@ -148,7 +150,7 @@ static void at_exit(void)
         struct vb_rsocket *rs = vb_rs_get(fd);
         if (!rs)
             continue;
-        leave(rs);
+        leave(rs, by_ns);
         vb_rs_put(rs);
     }
 }

@@ -5,7 +5,7 @@
 
 // A peer that takes no control messages (its process does not look) does not hold us longer.
 #define FAREWELL_NS (INT64_C(10) * 1000000000)
-#define EXIT_NS     (INT64_C(1) * 1000000000)
+#define HASTY_NS    INT64_C(1000000)
 
 static bool has_slot(struct vb_rsocket *rs, const void *context)
 {
@@ -21,22 +21,35 @@ static bool is_all_sent(struct vb_rsocket *rs, const void *context)
 
 static int64_t farewell_ns(const struct vb_rsocket *rs)
 {
-    if (rs->leaving)
-        return EXIT_NS;
+    if (rs->leave_by_ns) {
+        int64_t left_ns = (int64_t)(rs->leave_by_ns - vb_rs_now_ns());
+        return left_ns > HASTY_NS ? left_ns : HASTY_NS;
+    }
     if (rs->flag.linger && rs->flag.linger_s > 0)
         return rs->flag.linger_s * INT64_C(1000000000);
     return FAREWELL_NS;
 }
 
+// Signals do not shorten it: what was sent would be lost.
+static int await(struct vb_rsocket *rs, vb_rs_test *done)
+{
+    int64_t until_ns = (int64_t)vb_rs_now_ns() + farewell_ns(rs), left_ns;
+    int err = -EINTR;
+
+    while (err == -EINTR && (left_ns = until_ns - (int64_t)vb_rs_now_ns()) > 0)
+        err = vb_rs_await(rs, left_ns, done, NULL);
+    return err == -EINTR ? -ETIMEDOUT : err;
+}
+
 static int tell(struct vb_rsocket *rs, enum vb_rs_ctrl what)
 {
     struct vb_rs_post post;
-    int err = vb_rs_await(rs, farewell_ns(rs), has_slot, NULL);
+    int err = await(rs, has_slot);
 
     if (!err && vb_rs_take_control(&rs->stream, what, &post))
         err = vb_rs_post(rs, &post);
     if (!err)
-        err = vb_rs_await(rs, farewell_ns(rs), is_all_sent, NULL);
+        err = await(rs, is_all_sent);
     return err;
 }
 

@@ -41,6 +41,7 @@ struct vb_rs_flags {
     bool reuse_address, keep_alive, oob_inline, no_delay, v6_only;
     bool linger;
     int linger_s, keep_idle_s;
+    int64_t timeout_ns[2]; // by enum vb_rs_way; 0: none
 };
 
 // The verbs objects of a connection.
@@ -64,11 +65,11 @@ struct vb_rsocket {
     const void *sleeper;  // who sleeps in the kernel on this socket's descriptors
     enum vb_rs_state state;
     bool nonblocking, closing;
-    bool leaving;      // the process exits
-    bool heard;        // something completed since
-    uint64_t heard_ns; // when it was looked at
-    int status_flags;  // as rfcntl() was told
-    int error;         // for SO_ERROR and the next call
+    bool heard;           // something completed since
+    uint64_t heard_ns;    // when it was looked at
+    uint64_t leave_by_ns; // the process exits; 0: it does not
+    int status_flags;     // as rfcntl() was told
+    int error;            // for SO_ERROR and the next call
     bool reset_told;
     struct vb_rs_sizes size;
     struct vb_rs_flags flag;
@@ -132,9 +133,17 @@ void vb_rs_advance(struct vb_rsocket *rs);
 // What wakes a sleeper when something happens; -EAGAIN: look again first.
 int vb_rs_arm(struct vb_rsocket *rs, struct vb_rs_watch *watch);
 void vb_rs_woken(struct vb_rsocket *rs);
+// Takes what the manager has to say of a connection that stands; true if that was something.
+bool vb_rs_hear(struct vb_rsocket *rs);
 typedef bool vb_rs_test(struct vb_rsocket *rs, const void *context);
 int vb_rs_await(struct vb_rsocket *rs, int64_t timeout_ns, vb_rs_test *done, const void *context);
-int64_t vb_rs_patience(const struct vb_rsocket *rs, int flags);
+// Waits as long as the call's flags and the socket's options say; then it is -EAGAIN.
+enum vb_rs_way {
+    VB_RS_IN,
+    VB_RS_OUT
+};
+int vb_rs_wait(struct vb_rsocket *rs, int flags, enum vb_rs_way way, vb_rs_test *done,
+               const void *context);
 // Waits until the connection stands; -ENOTCONN if none was asked for.
 int vb_rs_await_connected(struct vb_rsocket *rs, int flags);
 

@@ -79,3 +79,9 @@ void vb_rs_stream_cut(struct vb_rs_stream *s)
 {
     s->connected = s->may_read = s->may_write = false;
 }
+
+void vb_rs_stream_settle(struct vb_rs_stream *s)
+{
+    if (s->peer_ended && !s->may_read && !s->may_write && vb_rs_all_sent(s))
+        vb_rs_stream_cut(s);
+}

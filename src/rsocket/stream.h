@@ -79,6 +79,8 @@ void vb_rs_stream_hello(const struct vb_rs_stream *s, struct vb_rs_hello *h);
 void vb_rs_stream_connect(struct vb_rs_stream *s, const struct vb_rs_hello *peer);
 // It broke, or was closed: nothing more comes or goes.
 void vb_rs_stream_cut(struct vb_rs_stream *s);
+// Cuts it once both directions have ended and all that was sent has arrived.
+void vb_rs_stream_settle(struct vb_rs_stream *s);
 
 // Sending. The takers reserve room, which the caller fills and posts; false or 0: not now.
 bool vb_rs_can_send(struct vb_rs_stream *s);

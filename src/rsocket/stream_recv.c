@@ -34,8 +34,7 @@ static bool receive_control(struct vb_rs_stream *s, uint32_t what)
     } else if (what == VB_RS_SHUTDOWN) {
         s->peer_ended = true;
         s->may_read = false;
-        if (!s->may_write)
-            vb_rs_stream_cut(s);
+        vb_rs_stream_settle(s); // what we sent last may still be on its way
     }
     return true; // keep-alives, and what later versions may say
 }

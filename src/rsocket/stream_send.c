@@ -241,6 +241,7 @@ void vb_rs_sent(struct vb_rs_stream *s, uint64_t id)
         s->send.free_bytes += value;
         break;
     }
+    vb_rs_stream_settle(s);
 }
 
 bool vb_rs_all_sent(const struct vb_rs_stream *s)

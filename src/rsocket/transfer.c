@@ -34,7 +34,7 @@ static int refusal(struct vb_rsocket *rs)
 // Waits until something can be written.
 int vb_rs_await_room(struct vb_rsocket *rs, int flags)
 {
-    int err = vb_rs_await(rs, vb_rs_patience(rs, flags), has_room, NULL);
+    int err = vb_rs_wait(rs, flags, VB_RS_OUT, has_room, NULL);
 
     if (!err && !rs->stream.may_write)
         err = refusal(rs);
@@ -193,7 +193,7 @@ static ssize_t receive_stream(struct vb_rsocket *rs, const struct iovec *iov, in
 
     while (!err && got < want) {
         if (!rs->stream.recv.ready_bytes) {
-            err = vb_rs_await(rs, vb_rs_patience(rs, flags), has_data, NULL);
+            err = vb_rs_wait(rs, flags, VB_RS_IN, has_data, NULL);
             if (!err && !rs->stream.recv.ready_bytes) {
                 err = got ? 0 : vb_rs_take_error(rs); // none: the end
                 break;

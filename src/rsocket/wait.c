@@ -14,11 +14,6 @@ uint64_t vb_rs_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int64_t vb_rs_patience(const struct vb_rsocket *rs, int flags)
-{
-    return rs->nonblocking || flags & MSG_DONTWAIT ? VB_RS_NOW : VB_RS_FOREVER;
-}
-
 void vb_rs_advance(struct vb_rsocket *rs)
 {
     if (rs->type == SOCK_DGRAM) {
@@ -63,6 +58,16 @@ static void take_completion_events(struct vb_rs_end *e)
     }
 }
 
+bool vb_rs_hear(struct vb_rsocket *rs)
+{
+    bool heard = false;
+
+    while (rs->type == SOCK_STREAM && rs->state == VB_RS_CONNECTED && !rs->disconnected &&
+           vb_rs_manager_step(rs) == 0)
+        heard = true;
+    return heard;
+}
+
 // Takes the events that may have ended a sleep.
 void vb_rs_woken(struct vb_rsocket *rs)
 {
@@ -73,8 +78,7 @@ void vb_rs_woken(struct vb_rsocket *rs)
     if (rs->state != VB_RS_CONNECTED)
         return; // events of connections are taken by whom they concern
     take_completion_events(&rs->end);
-    while (!rs->disconnected && vb_rs_manager_step(rs) == 0)
-        ;
+    vb_rs_hear(rs);
     vb_rs_probe(rs);
 }
 
@@ -87,6 +91,19 @@ static int sleep_ms(int64_t timeout_ns)
     return (int)((timeout_ns + 999999) / 1000000);
 }
 
+// Another thread sleeps for us.
+static void await_turn(struct vb_rsocket *rs, int64_t timeout_ns)
+{
+    uint64_t until_ns = vb_rs_now_ns() + (uint64_t)timeout_ns;
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                             .tv_nsec = (long)(until_ns % 1000000000u)};
+
+    if (timeout_ns < 0)
+        pthread_cond_wait(&rs->turn, &rs->lock);
+    else
+        pthread_cond_timedwait(&rs->turn, &rs->lock, &until);
+}
+
 // Sleeps until something may have happened. The lock is given up meanwhile.
 static int sleep_on(struct vb_rsocket *rs, int64_t timeout_ns)
 {
@@ -94,7 +111,7 @@ static int sleep_on(struct vb_rsocket *rs, int64_t timeout_ns)
     struct pollfd fds[20];
 
     if (rs->sleeper) {
-        pthread_cond_wait(&rs->turn, &rs->lock);
+        await_turn(rs, timeout_ns);
         return 0;
     }
     int err = vb_rs_arm(rs, &watch);
@@ -126,8 +143,8 @@ int vb_rs_await(struct vb_rsocket *rs, int64_t timeout_ns, vb_rs_test *done, con
         vb_rs_advance(rs);
         if (done(rs, context))
             return 0;
-        if (timeout_ns == VB_RS_NOW)
-            return -EAGAIN;
+        if (timeout_ns == VB_RS_NOW) // one who never sleeps hears of the end here
+            return vb_rs_hear(rs) && done(rs, context) ? 0 : -EAGAIN;
         if (rs->closing)
             return -EBADF;
         uint64_t now_ns = vb_rs_now_ns();
@@ -145,4 +162,15 @@ int vb_rs_await(struct vb_rsocket *rs, int64_t timeout_ns, vb_rs_test *done, con
         if (err)
             return err;
     }
+}
+
+int vb_rs_wait(struct vb_rsocket *rs, int flags, enum vb_rs_way way, vb_rs_test *done,
+               const void *context)
+{
+    int64_t limit_ns = rs->flag.timeout_ns[way] ? rs->flag.timeout_ns[way] : VB_RS_FOREVER;
+
+    if (rs->nonblocking || flags & MSG_DONTWAIT)
+        limit_ns = VB_RS_NOW;
+    int err = vb_rs_await(rs, limit_ns, done, context);
+    return err == -ETIMEDOUT ? -EAGAIN : err;
 }

@@ -159,7 +159,8 @@ VB_RP_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
     vb_rp_enter();
     int result = rconnect(entry->rs, addr, len);
     vb_rp_leave();
-    if (result == 0 || errno == EINPROGRESS || errno == EISCONN || errno == EALREADY)
+    if (result == 0 || errno == EINPROGRESS || errno == EISCONN || errno == EALREADY ||
+        errno == EINTR)
         return result;
     // Whoever answers there may speak TCP.
     close_rsocket(vb_rp_remove(fd));

@@ -3,6 +3,9 @@
 #include "rspreload/preload.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
 
 VB_RP_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
@@ -55,4 +58,23 @@ VB_RP_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t 
             return result;
     }
     return vb_rp_real()->getsockopt(fd, level, name, value, len);
+}
+
+// One more way to say O_NONBLOCK.
+VB_RP_EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+    struct vb_rp_entry *entry = vb_rp_find(fd);
+    va_list args;
+
+    va_start(args, request);
+    void *argument = va_arg(args, void *);
+    va_end(args);
+    int result = vb_rp_real()->ioctl(fd, request, argument);
+    if (result == 0 && request == FIONBIO && entry && entry->mode == VB_RP_RSOCKET) {
+        vb_rp_enter();
+        int flags = rfcntl(entry->rs, F_GETFL) & ~O_NONBLOCK;
+        result = rfcntl(entry->rs, F_SETFL, flags | (*(const int *)argument ? O_NONBLOCK : 0));
+        vb_rp_leave();
+    }
+    return result;
 }

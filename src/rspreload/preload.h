@@ -61,6 +61,7 @@ struct vb_rp_real {
     int (*setsockopt)(int, int, int, const void *, socklen_t);
     int (*getsockopt)(int, int, int, void *, socklen_t *);
     int (*fcntl)(int, int, ...);
+    int (*ioctl)(int, unsigned long, ...);
     int (*dup)(int);
     int (*dup2)(int, int);
     ssize_t (*sendfile)(int, int, off_t *, size_t);

@@ -74,6 +74,7 @@ static void find_calls(void)
     FIND(setsockopt);
     FIND(getsockopt);
     FIND(fcntl);
+    FIND(ioctl);
     FIND(dup);
     FIND(dup2);
     FIND(sendfile);

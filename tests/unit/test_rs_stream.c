@@ -373,6 +373,31 @@ static void test_half_close_leaves_the_other_direction(void **state)
     world_free(&w);
 }
 
+// Both end their direction at once: what is still on its way arrives before the connection goes.
+static void test_half_closes_that_cross_lose_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct arrivals a = {{0, 0}};
+    struct vb_rs_stream *s0, *s1;
+
+    world_init(&w, 1, plain, plain);
+    s0 = &w.end[0].stream, s1 = &w.end[1].stream;
+    write_some(&w, 0, 100);
+    s0->may_write = s1->may_write = false;
+    say(&w, 0, VB_RS_SHUTDOWN);
+    say(&w, 1, VB_RS_SHUTDOWN);
+    assert_true(execute(&w, 1));
+    arrive(&w, &a, 0);
+    assert_false(s0->may_read);
+    assert_true(s0->connected); // its bytes have not arrived
+    settle(&w, &a);
+    assert_false(s0->connected || s1->connected);
+    read_some(&w, 1, 1000);
+    assert_int_equal(w.end[1].read, 100);
+    world_free(&w);
+}
+
 static void test_close_from_either_or_both_ends(void **state)
 {
     (void)state;
@@ -505,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_a_reader_that_stops_stops_the_writer),
         cmocka_unit_test(test_small_messages_are_bound_by_credits),
         cmocka_unit_test(test_half_close_leaves_the_other_direction),
+        cmocka_unit_test(test_half_closes_that_cross_lose_nothing),
         cmocka_unit_test(test_close_from_either_or_both_ends),
         cmocka_unit_test(test_mappings_take_direct_writes),
         cmocka_unit_test(test_a_peer_that_lies_is_found_out),

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -116,6 +118,16 @@ static void close_both(const int end[2])
 {
     NEED(rclose(end[0]) == 0);
     NEED(rclose(end[1]) == 0);
+}
+
+static rlim_t allow_many(void)
+{
+    struct rlimit most;
+
+    NEED(getrlimit(RLIMIT_NOFILE, &most) == 0);
+    most.rlim_cur = most.rlim_max;
+    NEED(setrlimit(RLIMIT_NOFILE, &most) == 0);
+    return most.rlim_cur;
 }
 
 static double cpu_s(void)
@@ -224,6 +236,36 @@ static void check_close(void)
     NEED(rclose(end[1]) == 0);
 }
 
+static void *connect_and_read(void *port)
+{
+    struct sockaddr_storage a;
+    char byte;
+    int fd = rsocket(home.ss_family, SOCK_STREAM, 0);
+
+    if (rconnect(fd, at_port(&a, *(const in_port_t *)port), home_len))
+        NEED(errno == ECONNREFUSED || errno == ECONNRESET);
+    else
+        NEED(rrecv(fd, &byte, 1, 0) == 0 || errno == ECONNRESET);
+    NEED(rclose(fd) == 0);
+    return NULL;
+}
+
+// A server that thinks better of it, maybe before the client's last step.
+static void check_accept_and_close(void)
+{
+    int l = listener();
+    in_port_t port = port_of(l);
+
+    for (int i = 0; i < 50; i++) {
+        pthread_t client;
+        NEED(pthread_create(&client, NULL, connect_and_read, &port) == 0);
+        int fd = raccept(l, NULL, NULL);
+        NEED(fd >= 0 && rclose(fd) == 0);
+        NEED(pthread_join(client, NULL) == 0);
+    }
+    NEED(rclose(l) == 0);
+}
+
 static void check_poll(void)
 {
     int end[2], pipes[2];
@@ -284,6 +326,108 @@ static void check_signals(void)
     close_both(end);
 }
 
+static void *read_late(void *fd)
+{
+    char byte;
+    ssize_t got;
+
+    usleep(300000);
+    while ((got = rrecv(*(const int *)fd, &byte, 1, 0)) == 1)
+        ;
+    NEED(got == 0);
+    return NULL;
+}
+
+// Signals do not cut the end of a stream short: here it takes until the reader looks, since
+// messages have taken all its receives.
+static void check_signals_at_the_end(void)
+{
+    struct sigaction act = {.sa_handler = on_alarm};
+    const struct itimerval often = {{0, 20000}, {0, 20000}}, never = {{0, 0}, {0, 0}};
+    pthread_t reader;
+    sigset_t alarm;
+    int end[2];
+
+    pair(end, 0);
+    while (wait_for(end[0], POLLOUT, 50) == POLLOUT)
+        NEED(rsend(end[0], "x", 1, MSG_DONTWAIT) == 1);
+    NEED(sigaction(SIGALRM, &act, NULL) == 0);
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    NEED(pthread_sigmask(SIG_BLOCK, &alarm, NULL) == 0);
+    NEED(pthread_create(&reader, NULL, read_late, &end[1]) == 0);
+    NEED(pthread_sigmask(SIG_UNBLOCK, &alarm, NULL) == 0);
+    NEED(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    NEED(rshutdown(end[0], SHUT_WR) == 0);
+    NEED(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    NEED(pthread_join(reader, NULL) == 0);
+    close_both(end);
+}
+
+struct late {
+    int fd;
+    useconds_t delay_us;
+    sem_t go;
+};
+
+// Takes the last step of connecting when told so, and sends a byte much later.
+static void *connect_late(void *arg)
+{
+    struct late *late = arg;
+
+    sem_wait(&late->go);
+    usleep(late->delay_us);
+    NEED(wait_for(late->fd, POLLOUT, 5000) == POLLOUT);
+    usleep(50000);
+    NEED(rsend(late->fd, "x", 1, 0) == 1);
+    return NULL;
+}
+
+static struct late connect_begun(int l, useconds_t delay_us)
+{
+    struct late late = {.fd = rsocket(home.ss_family, SOCK_STREAM, 0), .delay_us = delay_us};
+    struct sockaddr_storage a;
+
+    nonblocking(late.fd, true);
+    FAILS(rconnect(late.fd, at_port(&a, port_of(l)), home_len), EINPROGRESS);
+    while (wait_for(l, POLLIN, 1) == 0)
+        wait_for(late.fd, POLLOUT, 0); // both sides' steps
+    return late;
+}
+
+// The connection stands while rpoll() is between looking and sleeping: many ordinary descriptors
+// make that long. What comes then wakes it up as ever.
+static void check_poll_in_between(void)
+{
+    enum {
+        OTHERS = 10000
+    };
+    static struct pollfd p[1 + OTHERS];
+    nfds_t count = 1 + (allow_many() > OTHERS + 10 ? OTHERS : 1000);
+    int pipes[2], l = listener();
+
+    NEED(pipe(pipes) == 0);
+    for (useconds_t i = 0; i < 20; i++) {
+        struct late late = connect_begun(l, i * 200);
+        pthread_t client;
+        NEED(sem_init(&late.go, 0, 0) == 0);
+        NEED(pthread_create(&client, NULL, connect_late, &late) == 0);
+        p[0] = (struct pollfd){.fd = raccept(l, NULL, NULL), .events = POLLIN};
+        NEED(p[0].fd >= 0);
+        for (nfds_t k = 1; k < count; k++)
+            p[k] = (struct pollfd){.fd = pipes[0], .events = POLLIN};
+        double began = now_s();
+        NEED(sem_post(&late.go) == 0);
+        NEED(rpoll(p, count, 20000) == 1 && p[0].revents & POLLIN);
+        NEED(now_s() - began < 3);
+        NEED(pthread_join(client, NULL) == 0);
+        NEED(rclose(late.fd) == 0 && rclose(p[0].fd) == 0);
+    }
+    close(pipes[0]);
+    close(pipes[1]);
+    NEED(rclose(l) == 0);
+}
+
 // An idle connection is probed, and stays; the far end sees nothing of it.
 static void check_keep_alive(void)
 {
@@ -332,6 +476,96 @@ static void check_exit(void)
     NEED(rrecv(fd, text, 8, MSG_WAITALL) == 8);
     NEED(rrecv(fd, text, 8, 0) == 0);
     NEED(rclose(fd) == 0 && rclose(l) == 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+// A process that accepts some connections and stops.
+static void stop_after(int l, int count)
+{
+    char byte;
+
+    for (int i = 0; i < count; i++) {
+        int fd = raccept(l, NULL, NULL);
+        NEED(fd >= 0 && rrecv(fd, &byte, 1, 0) == 1);
+    }
+    raise(SIGSTOP);
+}
+
+static void connect_often(in_port_t port, int count)
+{
+    struct sockaddr_storage a;
+
+    for (int i = 0; i < count; i++) {
+        int fd = rsocket(home.ss_family, SOCK_STREAM, 0);
+        NEED(rconnect(fd, at_port(&a, port), home_len) == 0);
+        NEED(rsend(fd, "x", 1, 0) == 1);
+    }
+}
+
+// Makes a neighbour of the address the one that is meant.
+static void move_home(int by)
+{
+    struct in_addr *own = &((struct sockaddr_in *)&home)->sin_addr;
+    own->s_addr = htonl(ntohl(own->s_addr) + (uint32_t)by);
+}
+
+static void live_at_home(void)
+{
+    NEED(setenv("VERBENA_ADDRESS", inet_ntoa(((struct sockaddr_in *)&home)->sin_addr), 1) == 0);
+}
+
+enum {
+    DEAD = 6
+};
+
+static pid_t fork_server(const int ready[2])
+{
+    pid_t child = fork();
+
+    NEED(child >= 0);
+    if (child > 0)
+        return child;
+    move_home(2);
+    live_at_home();
+    int l = listener();
+    in_port_t port = port_of(l);
+    NEED(write(ready[1], &port, sizeof port) == sizeof port);
+    stop_after(l, DEAD);
+    _exit(0);
+}
+
+static pid_t fork_client(const int ready[2])
+{
+    in_port_t port;
+    pid_t child = fork();
+
+    NEED(child >= 0);
+    if (child > 0)
+        return child;
+    move_home(3);
+    live_at_home();
+    move_home(-1);
+    NEED(read(ready[0], &port, sizeof port) == sizeof port);
+    connect_often(port, DEAD);
+    usleep(500000); // by now the server has stopped
+    exit(0);
+}
+
+// A process exits soon even if many peers do not answer.
+static void check_exit_among_the_dead(void)
+{
+    int ready[2], status;
+
+    if (home.ss_family != AF_INET)
+        return;
+    NEED(pipe(ready) == 0);
+    pid_t server = fork_server(ready), client = fork_client(ready);
+    double began = now_s();
+    NEED(waitpid(client, &status, 0) == client);
+    double took = now_s() - began;
+    NEED(kill(server, SIGKILL) == 0 && waitpid(server, NULL, 0) == server);
+    NEED(status == 0 && took < 5);
     close(ready[0]);
     close(ready[1]);
 }
@@ -428,13 +662,10 @@ enum {
 static void check_many(void)
 {
     static int ends[MANY][2];
-    struct rlimit most;
     int l = listener(), small = 4096;
     char byte;
 
-    NEED(getrlimit(RLIMIT_NOFILE, &most) == 0);
-    most.rlim_cur = most.rlim_max;
-    NEED(setrlimit(RLIMIT_NOFILE, &most) == 0);
+    allow_many();
     NEED(rsetsockopt(l, SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
     NEED(rsetsockopt(l, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
     for (int i = 0; i < MANY; i++)
@@ -455,14 +686,18 @@ static const struct {
     void (*run)(void);
 } checks[] = {
     {"exit", check_exit},
+    {"exit-among-the-dead", check_exit_among_the_dead},
     {"keep-alive", check_keep_alive},
     {"refusals", check_refusals},
     {"options", check_options},
     {"nonblocking", check_nonblocking},
     {"half-close", check_half_close},
     {"close", check_close},
+    {"accept-and-close", check_accept_and_close},
     {"poll", check_poll},
     {"signals", check_signals},
+    {"signals-at-the-end", check_signals_at_the_end},
+    {"poll-in-between", check_poll_in_between},
     {"mappings", check_mappings},
     {"datagrams", check_datagrams},
     {"many", check_many},

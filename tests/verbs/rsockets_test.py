@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """rsockets under `verbena run`: our own programs, which judge every call (rsock.c) and every byte
-(rsflow.c), those of rdmacm-utils, unmodified, and iperf3 through librspreload, a server and a client
+(rsflow.c), peers that lie (rsliar.c), what a program of plain sockets does (rsplain.c), those of rdmacm-utils, unmodified, and iperf3 through librspreload, a server and a client
 each. Exit statuses and result lines are judged; one table goes to stdout. Times are information.
 
 Each case runs with both on one address, and with an address each. --only TEXT: cases with this in
@@ -25,7 +25,8 @@ import outcome  # noqa: E402
 CASE_LIMIT_S = 60
 TABLE = "{:<52} {:<22} {:>7}  {}"
 FIRST_PORT = 20200
-SELF_ADDRESSES = ("127.92.0.9", "::1")
+SELF = (("rsock", "127.92.0.9"), ("rsock", "::1"), ("rsliar", "127.92.0.9"), ("rsliar", "::1"),
+        ("rsplain", "127.92.0.9", "--rsockets"))
 PLACES = (("127.0.0.1", "127.0.0.1"), ("127.92.0.1", "127.92.0.2"), ("::1", "::1"))
 FIGURES = r"^\S+ +\S+ +\S+ +(\S+ +)?\S+ +[\d.]+s +[\d.]+ +[\d.]+$"
 FLOW = r"^sent ([0-9a-f]{16}) received ([0-9a-f]{16})$"
@@ -190,19 +191,19 @@ class Runner:
                 self.report(case.name(), " ".join(place), began, self.run(case, place))
 
     def run_self(self):
-        for address in SELF_ADDRESSES:
-            if self.options.only not in "rsock":
-                return
+        for name, address, *run in SELF:
+            if self.options.only not in name:
+                continue
             began = time.monotonic()
-            side = Side([self.options.build / "verbena", "run", "--address", address, "--",
-                         self.options.build / "tests/verbs_rsock", address], ())
+            side = Side([self.options.build / "verbena", "run", "--address", address, *run, "--",
+                         self.options.build / f"tests/verbs_{name}", address], ())
             try:
                 wrong = f"exit status {status}: {side.said()}" \
                     if (status := side.process.wait(CASE_LIMIT_S)) else None
             except subprocess.TimeoutExpired:
                 wrong = f"no end after {CASE_LIMIT_S} s: {side.said()}"
             side.end()
-            self.report("rsock", address, began, wrong)
+            self.report(name, address, began, wrong)
 
 
 def complain(what, sides):
