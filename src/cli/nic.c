@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const char command[] = "verbena nic";
@@ -154,12 +155,25 @@ static void reload(const struct fields *f, struct vb_hull_config *config, struct
     vb_hull_notify("READY=1\n");
 }
 
+// Applications need a few descriptors each, and usual limits are for programs that use select().
+static void raise_limits(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static int run(const struct fields *f, struct vb_hull_config *config)
 {
     struct vb_hull *hulls[VB_HULL_NICS];
     sigset_t wanted;
     int which = 0;
 
+    raise_limits();
+    signal(SIGPIPE, SIG_IGN); // who reads our lines may go; applications must not suffer
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);
     sigaddset(&wanted, SIGINT);

@@ -5,20 +5,76 @@
 #include "port/shm.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-union control {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(VB_HULL_FDS * sizeof(int))];
+enum {
+    STRAYS_MAX = 253,  // descriptors in one message: what Linux allows
+    UNREAD_MAX = 4096, // messages in a socket's buffer, and more
 };
 
-// The kernel closes what finds no room.
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(STRAYS_MAX * sizeof(int))];
+};
+
+struct strays {
+    uint32_t count;
+    int fd[STRAYS_MAX];
+};
+
+// ---- descriptors of strangers
+
+static void *close_strays(void *arg)
+{
+    struct strays *s = arg;
+
+    for (uint32_t i = 0; i < s->count; i++)
+        close(s->fd[i]);
+    free(s);
+    return NULL;
+}
+
+// Closing a file may take as long as its owner likes: a socket that lingers, a file system in user
+// space. So whoever sent it does not keep us, a thread does; without one it stays open.
+static void discard(const struct strays *strays)
+{
+    struct strays *copy = strays->count ? malloc(sizeof *copy) : NULL;
+    pthread_t thread;
+
+    if (!copy)
+        return;
+    *copy = *strays;
+    if (pthread_create(&thread, NULL, close_strays, copy) == 0)
+        pthread_detach(thread);
+    else
+        free(copy);
+}
+
+void vb_contract_close(int fds[VB_HULL_FDS])
+{
+    struct strays strays = {0};
+
+    for (uint32_t i = 0; i < VB_HULL_FDS; i++) {
+        if (fds[i] >= 0 && fcntl(fds[i], F_GET_SEALS) >= 0)
+            close(fds[i]); // memory
+        else if (fds[i] >= 0)
+            strays.fd[strays.count++] = fds[i];
+        fds[i] = -1;
+    }
+    discard(&strays);
+}
+
+// Room for all of them: what finds none the kernel closes at once, in our time.
 static void take_fds(struct msghdr *m, int fds[VB_HULL_FDS])
 {
+    struct strays strays = {0};
     uint32_t taken = 0;
 
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
@@ -30,11 +86,14 @@ static void take_fds(struct msghdr *m, int fds[VB_HULL_FDS])
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             if (taken < VB_HULL_FDS)
                 fds[taken++] = fd;
-            else
-                close(fd);
+            else if (strays.count < STRAYS_MAX)
+                strays.fd[strays.count++] = fd;
         }
     }
+    discard(&strays);
 }
+
+// ---- messages
 
 int vb_contract_receive(int socket, void *message, uint32_t size, int flags, int fds[VB_HULL_FDS])
 {
@@ -56,11 +115,7 @@ int vb_contract_receive(int socket, void *message, uint32_t size, int flags, int
     take_fds(&m, fds);
     if (!(m.msg_flags & MSG_TRUNC))
         return (int)bytes;
-    for (uint32_t i = 0; i < VB_HULL_FDS; i++) {
-        if (fds[i] >= 0)
-            close(fds[i]);
-        fds[i] = -1;
-    }
+    vb_contract_close(fds);
     return -EMSGSIZE;
 }
 
@@ -85,6 +140,19 @@ int vb_contract_send(int socket, const void *message, uint32_t size, int flags, 
         bytes = sendmsg(socket, &m, flags | MSG_NOSIGNAL);
     while (bytes < 0 && errno == EINTR);
     return bytes < 0 ? -errno : 0;
+}
+
+void vb_contract_end(int socket)
+{
+    int fds[VB_HULL_FDS], bytes = 1;
+    uint8_t rest[sizeof(struct vb_hull_request)];
+
+    shutdown(socket, SHUT_RD); // nothing more comes
+    for (uint32_t i = 0; i < UNREAD_MAX && (bytes > 0 || bytes == -EMSGSIZE); i++) {
+        bytes = vb_contract_receive(socket, rest, sizeof rest, MSG_DONTWAIT, fds);
+        vb_contract_close(fds);
+    }
+    close(socket);
 }
 
 bool vb_contract_path(const char *name, char *path, uint32_t size)

@@ -201,6 +201,10 @@ static_assert(sizeof(struct vb_hull_page) <= 8192, "two pages");
 int vb_contract_receive(int socket, void *message, uint32_t size, int flags, int fds[VB_HULL_FDS]);
 int vb_contract_send(int socket, const void *message, uint32_t size, int flags, const int *fds,
                      uint32_t count);
+// Closes descriptors that came with a message, whatever they are, without waiting for anything.
+void vb_contract_close(int fds[VB_HULL_FDS]);
+// The same of a connection, and of what nobody has read from it.
+void vb_contract_end(int socket);
 // The path of the socket of a hull's NIC: `name` is one, if there is a / in it. False: too long, or
 // no directory is known.
 bool vb_contract_path(const char *name, char *path, uint32_t size);

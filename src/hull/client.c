@@ -14,6 +14,7 @@
 enum {
     HEAR_MAX = 16, // messages of one application before others have their turn
     REFUSED_MAX = 16,
+    UNREAD_BYTES = 16384, // of replies, as the kernel counts them: some twenty
 };
 
 // ---- tenants
@@ -69,7 +70,7 @@ void vb_hull_client_end(struct vb_hull_client *client)
     vb_link_remove(&client->link);
     // By name: a child that was just forked may have the descriptor, too, and keep it registered.
     epoll_ctl(hull->epoll, EPOLL_CTL_DEL, client->socket, NULL);
-    close(client->socket);
+    vb_contract_end(client->socket);
     if (client->events >= 0)
         close(client->events);
     client->tenant->used.applications--;
@@ -89,6 +90,8 @@ static struct vb_hull_client *alloc_client(struct vb_hull *hull, int socket)
     client->socket = socket;
     client->events = -1;
     client->number = ++hull->clients_made;
+    // Descriptors in replies that are not read count against the hull's user, for all applications.
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &(int){UNREAD_BYTES / 2}, sizeof(int));
     vb_fifo_init(&client->holds);
     for (int i = 0; i < VB_HULL_KINDS; i++)
         vb_fifo_init(&client->objects[i]);
@@ -122,7 +125,7 @@ static void welcome(struct vb_hull *hull, int socket)
             return;
         }
     }
-    close(socket);
+    vb_contract_end(socket);
     free(client);
     if (t)
         end_tenant(t);
@@ -134,7 +137,7 @@ static void end_one(struct vb_hull *hull)
     close(hull->spare);
     int socket = accept4(hull->listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket >= 0)
-        close(socket);
+        vb_contract_end(socket);
     hull->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
@@ -197,6 +200,7 @@ static int furnish(struct vb_hull_client *client, int fds[VB_HULL_FDS])
         close(fds[0]);
         return err;
     }
+    shutdown(pair[0], SHUT_RD); // nothing is heard there: it must not fill with what others own
     client->events = pair[0];
     fds[1] = pair[1];
     atomic_store_explicit(&client->page->asleep, 1, memory_order_seq_cst);
@@ -277,9 +281,7 @@ static bool hear_one(struct vb_hull_client *client)
     if (bytes == -EAGAIN)
         return false;
     client->gone = bytes != sizeof request || serve(client, &request, fds[0]) != 0;
-    for (uint32_t i = 0; i < VB_HULL_FDS; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+    vb_contract_close(fds);
     return !client->gone;
 }
 

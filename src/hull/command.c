@@ -157,6 +157,7 @@ static void channel_create(struct vb_hull_command *c)
         close(pair[1]);
         return;
     }
+    shutdown(pair[0], SHUT_RD); // as of events
     o->fd = pair[0];
     *c->give = pair[1];
     *c->close_it = true;

@@ -26,7 +26,8 @@ static const struct vb_hull_quota generous = {.applications = 1024,
                                               .queues = 8192,
                                               .regions = 65536,
                                               .entries = 1 << 24,
-                                              .bytes = UINT64_C(64) << 30};
+                                              .bytes = UINT64_C(64) << 30,
+                                              .memories = 8192};
 
 struct parser {
     struct vb_hull_config *config;
@@ -149,6 +150,7 @@ static int set_in_tenant(const struct parser *p, const char *key, const char *va
                 {"regions", &q->regions},
                 {"entries", &q->entries},
                 {"bytes", &q->bytes},
+                {"memories", &q->memories},
                 {"rate_kbps", &q->rate_kbps}};
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
@@ -156,7 +158,7 @@ static int set_in_tenant(const struct parser *p, const char *key, const char *va
             return set_number(p, key, value, INT64_MAX, keys[i].value);
     return complain(p,
                     "a tenant has no '%.40s': it has applications, queue_pairs, queues, regions, "
-                    "entries, bytes and rate_kbps",
+                    "entries, bytes, memories and rate_kbps",
                     key);
 }
 

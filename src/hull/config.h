@@ -24,6 +24,7 @@ struct vb_hull_quota {
     uint64_t regions;   // and windows and domains
     uint64_t entries;   // of all its queues
     uint64_t bytes;     // of memory that the hull maps
+    uint64_t memories;  // pieces of it, of all applications, and names
     uint64_t rate_kbps; // of each queue pair; 0: no limit
 };
 

@@ -50,10 +50,14 @@ static int choose_path(struct vb_hull *hull, char *error)
     return fail(error, "the socket's path", -ENAMETOOLONG);
 }
 
-// A socket that a hull left behind when it was killed. True: it may be taken away.
+// A socket that a hull left behind when it was killed. True: it may be taken away. Connections to
+// files of other kinds are refused, too; and one that is alive may be too busy to take ours.
 static bool is_stale(const struct sockaddr_un *at)
 {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct stat file;
+    if (lstat(at->sun_path, &file) < 0 || !S_ISSOCK(file.st_mode))
+        return false;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)at, sizeof *at) < 0 &&
                  errno == ECONNREFUSED;
     if (fd >= 0)

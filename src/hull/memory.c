@@ -51,6 +51,30 @@ int vb_hull_memory_make(uint64_t bytes, void **map)
 
 // ---- mappings and who holds them
 
+// Each use of a mapping counts, and each name once more: they take little room, but a mapping or a
+// descriptor of the hull's.
+static bool charge(struct vb_hull_tenant *t, struct vb_hull_reply *reply)
+{
+    return vb_hull_charge(t, &t->used.memories, t->quota.memories, 1, "memories", reply);
+}
+
+static void discharge_mapping(struct vb_hull_tenant *t, uint64_t bytes, bool named)
+{
+    t->used.bytes -= bytes;
+    t->used.memories -= named;
+}
+
+static bool charge_mapping(struct vb_hull_tenant *t, uint64_t bytes, bool named,
+                           struct vb_hull_reply *reply)
+{
+    if (!vb_hull_charge(t, &t->used.bytes, t->quota.bytes, bytes, "bytes", reply))
+        return false;
+    if (!named || charge(t, reply))
+        return true;
+    discharge_mapping(t, bytes, false);
+    return false;
+}
+
 static void end_mapping(struct vb_hull_mapping *m)
 {
     if (m->base)
@@ -59,7 +83,7 @@ static void end_mapping(struct vb_hull_mapping *m)
         close(m->fd);
     if (vb_link_queued(&m->link))
         vb_link_remove(&m->link);
-    m->tenant->used.bytes -= m->bytes;
+    discharge_mapping(m->tenant, m->bytes, m->fd >= 0);
     free(m);
 }
 
@@ -98,9 +122,9 @@ void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h
 {
     struct vb_hull_mapping *m = h->mapping;
 
-    (void)client;
     vb_link_remove(&h->link);
     free(h);
+    client->tenant->used.memories--;
     if (--m->holds == 0 && !m->name[0])
         end_mapping(m);
 }
@@ -108,9 +132,14 @@ void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h
 static int answer(struct vb_hull_client *client, struct vb_hull_mapping *m,
                   struct vb_hull_reply *reply)
 {
-    struct vb_hull_hold *h = hold(client, m);
+    struct vb_hull_tenant *t = client->tenant;
 
+    // What has a name can be asked for again and again.
+    if (!charge(t, reply))
+        return reply->error;
+    struct vb_hull_hold *h = hold(client, m);
     if (!h) {
+        t->used.memories--;
         vb_hull_refuse(reply, -ENOMEM, "the hull is out of memory");
         return -ENOMEM;
     }
@@ -172,21 +201,22 @@ int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_me
                        wanted->name);
         return reply->error;
     }
-    if (!vb_hull_charge(t, &t->used.bytes, t->quota.bytes, bytes, "bytes", reply))
+    bool named = wanted->name[0];
+    if (!charge_mapping(t, bytes, named, reply))
         return reply->error;
     m = add_mapping(t, bytes);
     int made = m ? vb_hull_memory_make(bytes, &map) : -ENOMEM;
     if (made < 0) {
         vb_hull_refuse(reply, made, "the hull cannot get %llu bytes: %s", (unsigned long long)bytes,
                        strerror(-made));
-        t->used.bytes -= bytes;
+        discharge_mapping(t, bytes, named);
         free(m);
         return made;
     }
     m->base = map;
     *fd = made;
-    *close_it = !wanted->name[0];
-    if (wanted->name[0]) {
+    *close_it = !named;
+    if (named) {
         memcpy(m->name, wanted->name, sizeof m->name);
         m->fd = made;
         vb_fifo_push(&t->named, &m->link);

@@ -2,6 +2,7 @@
 // Requests about queues: completion queues, shared receive queues and queue pairs.
 #include "hull/command.h"
 
+#include "nic/pace.h"
 #include "verbena/wqe.h"
 
 #include <errno.h>
@@ -321,13 +322,15 @@ static void qp_limit(struct vb_hull_command *c)
 {
     const struct vb_hull_limit *l = &c->request->limit;
     uint64_t rate = l->rate_Bps, most = tenant_Bps(c);
+    uint32_t burst = l->burst_bytes;
 
     if (most && (rate == 0 || rate > most))
         rate = most;
+    if (most && burst > VB_PACE_BURST_BYTES)
+        burst = VB_PACE_BURST_BYTES;
     if (vb_hull_find(c, VB_HULL_QP, c->request->number) &&
         is_in_range(c, rate < START_MAX, "the rate"))
-        vb_hull_judge(c, vb_dev_qp_limit(c->dev, c->request->number, rate, l->burst_bytes),
-                      "this limit");
+        vb_hull_judge(c, vb_dev_qp_limit(c->dev, c->request->number, rate, burst), "this limit");
 }
 
 static void qp_state(struct vb_hull_command *c)

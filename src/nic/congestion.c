@@ -35,7 +35,7 @@ int vb_congestion_limit(struct vb_qpc *qp, uint64_t rate_Bps, uint32_t burst_byt
         if (err || !rate_Bps)
             return err;
     }
-    vb_pace_set(&qp->congestion->pace, rate_Bps, burst_bytes);
+    vb_pace_change(&qp->congestion->pace, qp->pu->now_ns, rate_Bps, burst_bytes);
     return 0;
 }
 

@@ -24,6 +24,20 @@ static inline void vb_pace_set(struct vb_pace *p, uint64_t rate_Bps, uint32_t bu
                           .burst_ns = rate_Bps ? burst * 1000000000u / rate_Bps : 0};
 }
 
+// Another rate: what was sent lately still counts, or asking again and again would lift any limit.
+static inline void vb_pace_change(struct vb_pace *p, uint64_t now_ns, uint64_t rate_Bps,
+                                  uint32_t burst_bytes)
+{
+    uint64_t used_ns = p->free_ns + p->burst_ns > now_ns ? p->free_ns + p->burst_ns - now_ns : 0;
+    unsigned __int128 used = (unsigned __int128)used_ns * p->rate_Bps; // bytes, 10^9 times
+
+    vb_pace_set(p, rate_Bps, burst_bytes);
+    if (rate_Bps == 0)
+        return;
+    uint64_t until_ns = now_ns + (uint64_t)(used / rate_Bps);
+    p->free_ns = until_ns > p->burst_ns ? until_ns - p->burst_ns : 0;
+}
+
 // When the next packet may leave; 0: now.
 static inline uint64_t vb_pace_holds(const struct vb_pace *p, uint64_t now_ns)
 {

@@ -275,7 +275,11 @@ static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
         return true;
     if (qp->state == VB_QPS_RTS || qp->state == VB_QPS_SQD)
         return qp->loops ? vb_loop_step(pu, qp) : vb_requester_step(pu, qp);
-    return qp->state >= VB_QPS_SQE && vb_flush_step(pu, qp);
+    if (qp->state < VB_QPS_SQE || !vb_flush_step(pu, qp))
+        return false;
+    pu->turn_frames++; // who posts as fast as it is flushed has no more than its turn
+    pu->looped++;
+    return true;
 }
 
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to

@@ -329,11 +329,13 @@ static bool ctrl_is_right(const struct vb_wqe_ctrl *ctrl, const struct vb_wqe_so
            vb_get_be24(ctrl->qpn) == source->qpn;
 }
 
-// An entry may wrap around the ring's end.
-static void copy_entry(uint8_t *dst, const struct vb_wqe_source *source, uint32_t blocks)
+// An entry may wrap around the ring's end. No block is read twice: others may write there
+// meanwhile, and what was judged must be what is used.
+static void copy_entry(uint8_t *dst, const struct vb_wqe_source *source, uint32_t from,
+                       uint32_t blocks)
 {
     uint32_t mask = source->blocks - 1;
-    for (uint32_t i = 0; i < blocks; i++)
+    for (uint32_t i = from; i < blocks; i++)
         memcpy(dst + i * VB_WQEBB_BYTES,
                source->ring + ((source->counter + i) & mask) * VB_WQEBB_BYTES, VB_WQEBB_BYTES);
 }
@@ -391,14 +393,13 @@ struct vb_wr *vb_wr_fetch(struct vb_wr_pool *pool, const struct vb_wqe_source *s
     const struct vb_wqe_ctrl *ctrl = (const struct vb_wqe_ctrl *)copy;
     struct vb_wr *wr = take_wr(pool, source->counter);
 
-    copy_entry(copy, source, 1);
+    copy_entry(copy, source, 0, 1);
     uint32_t blocks = vb_wqe_blocks(ctrl);
     if (blocks == 0 || blocks > source->end - source->counter) {
         wr->syndrome = VB_SYN_LOCAL_QP_OP; // blocks stays 0: where the next entry is, nobody knows
         return wr;
     }
-    if (blocks > 1)
-        copy_entry(copy, source, blocks);
+    copy_entry(copy, source, 1, blocks);
     wr->blocks = (uint8_t)blocks;
     wr->opcode = ctrl->opcode;
     wr->fm_ce_se = ctrl->fm_ce_se;

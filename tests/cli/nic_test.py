@@ -58,6 +58,27 @@ class Nic(WithFiles):
             self.assertIn(path, self.end(how))
             self.assertFalse(os.path.exists(path))
 
+    def test_who_asked_for_a_line_may_be_gone(self):
+        ready, given = os.pipe()
+        os.close(ready)
+        self.child = subprocess.Popen(
+            [command.VERBENA, "nic", "--ready-fd", str(given), "--address", ADDRESS, "--port", "udp"],
+            pass_fds=[given], env=environment(**self.place), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        os.close(given)
+        self.assertIn("socket", self.child.stderr.readline())
+        time.sleep(0.2)
+        self.end()
+
+    def test_a_file_at_its_place_is_left_alone(self):
+        path = self.path("precious", "not a socket")
+        done = command.run("nic", "--address", ADDRESS, "--port", "udp", "--socket", path,
+                           **self.place)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("in use", done.stderr)
+        with open(path) as kept:
+            self.assertEqual(kept.read(), "not a socket")
+
     def test_two_nics_by_a_file(self):
         config = self.path("config", f"[nic one]\naddress = {ADDRESS}\nport = udp\n"
                                      f"group = {os.getgid()}\n"

@@ -56,6 +56,32 @@ static void test_acknowledged_work_is_not_flushed(void **state)
     forge_close(f);
 }
 
+// Who posts while it is flushed could keep the unit for ever: a poll does so much and no more.
+static void test_a_long_queue_takes_more_than_one_poll(void **state)
+{
+    (void)state;
+    enum {
+        ALL = 1024
+    };
+    struct forge_opts o = forge_defaults();
+    o.send_depth = ALL;
+    o.send_cq_entries = 2 * ALL;
+    struct forge *f = forge_open(&o);
+    vb_pu_observe(f->pu, NULL, NULL);
+    for (uint64_t i = 0; i < ALL; i++)
+        forge_post(f, i, VB_WR_NOP, 0, 0);
+    forge_modify(f, VB_QPS_ERR);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_in_range(f->ctx->send_cq->produced, 1, VB_POLL_LOOPED + VB_TURN_FRAMES);
+    assert_true(vb_pu_has_more(f->pu));
+    for (uint32_t polls = 0; polls < ALL && vb_pu_has_more(f->pu); polls++)
+        vb_pu_poll(f->pu, f->now_ns);
+    for (uint64_t i = 0; i < ALL; i++)
+        forge_expect_done(f, i, VB_WC_FLUSHED);
+    forge_expect_none(f);
+    forge_close(f);
+}
+
 static void test_only_the_first_carries_the_reason(void **state)
 {
     (void)state;
@@ -253,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_comes_back_in_order),
         cmocka_unit_test(test_acknowledged_work_is_not_flushed),
+        cmocka_unit_test(test_a_long_queue_takes_more_than_one_poll),
         cmocka_unit_test(test_only_the_first_carries_the_reason),
         cmocka_unit_test(test_work_posted_after_the_failure),
         cmocka_unit_test(test_failure_before_rts),

@@ -58,6 +58,7 @@ static void test_all_that_can_be_said(void **state)
                            "[tenant 1234]\n"
                            "queue_pairs = 7\n"
                            "bytes = 3G\n"
+                           "memories = 9\n"
                            "rate_kbps = 1000\n"
                            "[tenant *]\n"
                            "regions = 2K",
@@ -75,6 +76,7 @@ static void test_all_that_can_be_said(void **state)
     const struct vb_hull_quota *q = vb_hull_config_quota(c, 1234);
     assert_int_equal(q->queue_pairs, 7);
     assert_int_equal(q->bytes, UINT64_C(3) << 30);
+    assert_int_equal(q->memories, 9);
     assert_int_equal(q->rate_kbps, 1000);
     assert_int_not_equal(q->regions, 2048);
     assert_int_equal(vb_hull_config_quota(c, 1)->regions, 2048);

@@ -76,6 +76,28 @@ static void test_requests_keep_the_rate(void **state)
     forge_close(f);
 }
 
+// Nor is it lifted by who asks for it again and again, or for another one in between.
+static void test_a_limit_that_is_set_again_stays(void **state)
+{
+    (void)state;
+    struct forge *f = open_as(VB_QPT_RC);
+
+    limit(f, RATE_BPS);
+    forge_post(f, 1, VB_WR_WRITE, 0, 100 * MTU);
+    forge_run(f);
+    for (int i = 0; i < 400; i++) {
+        limit(f, i % 2 ? RATE_BPS : RATE_BPS / 2);
+        forge_advance(f, US);
+    }
+    assert_in_range(f->sent_count, 25000 / FRAME - 4, 50000 / FRAME + 8);
+    uint32_t before = f->sent_count; // and what is owed at a low one does not hold up a higher
+    limit(f, 100 * (uint64_t)RATE_BPS);
+    for (int i = 0; i < 50; i++)
+        forge_advance(f, US);
+    assert_true(f->sent_count >= before + 10);
+    forge_close(f);
+}
+
 static void test_datagrams_keep_the_rate(void **state)
 {
     (void)state;
@@ -158,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_bucket_of_bytes),
         cmocka_unit_test(test_requests_keep_the_rate),
+        cmocka_unit_test(test_a_limit_that_is_set_again_stays),
         cmocka_unit_test(test_datagrams_keep_the_rate),
         cmocka_unit_test(test_without_a_limit_all_leaves_at_once),
         cmocka_unit_test(test_a_lifted_limit_lets_go),
