@@ -38,6 +38,7 @@ struct vb_cm_conn {
     uint32_t listener; // number + 1 while it counts as its backlog; 0: not
     void *listener_tag;
     uint8_t retries_left, retries;
+    bool early;                // what was said has not been repeated yet
     uint8_t alternate;         // the REQ named a second path
     uint64_t answer_ns;        // how long the peer may take
     struct vb_cm_message said; // by the peer, for the event
@@ -100,7 +101,8 @@ void vb_cm_send_once(struct vb_cm *cm, const struct vb_cm_conn *c, const struct 
 // Sends, and keeps it to be repeated.
 void vb_cm_send_kept(struct vb_cm *cm, struct vb_cm_conn *c, const struct vb_cm_message *m);
 void vb_cm_send_again(struct vb_cm *cm, const struct vb_cm_conn *c);
-// Waits for the answer, as often as the retries say.
+// Waits for the answer, as often as the retries say. What is lost is mostly lost on the way to a
+// full socket: it is said once more long before the first time is over.
 void vb_cm_expect(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns);
 // A REJ for what the peer said.
 void vb_cm_send_rej(struct vb_cm *cm, const struct vb_ip *to, const struct vb_cm_message *about,
@@ -145,6 +147,7 @@ void vb_cm_sidr_refuse(struct vb_cm *cm, uint64_t now_ns, struct vb_cm_conn *c,
                        enum vb_sidr_status status);
 
 enum {
+    VB_CM_EARLY = 8,        // the part of the first time before a repetition that is not counted
     VB_CM_TIMEOUT_MAX = 22, // of what a peer may ask us to wait for an answer: 17 s
 };
 #define VB_CM_MRA_MAX_NS 30000000000ull // of what it may ask us to be patient

@@ -175,6 +175,22 @@ int vb_cm_abandon(struct vb_cm *cm, uint64_t now_ns, uint32_t id)
 
 // ---- time
 
+// Once, and the first time goes on.
+static bool repeats_early(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns)
+{
+    bool waits = c->state == VB_CM_REQ_SENT || c->state == VB_CM_REP_SENT ||
+                 c->state == VB_CM_DREQ_SENT || c->state == VB_CM_SIDR_REQ_SENT;
+
+    waits = waits && c->early;
+    c->early = false;
+    if (!waits)
+        return false;
+    cm->stats.retried++;
+    vb_cm_send_again(cm, c);
+    vb_timer_arm(&cm->timers, &c->timer, now_ns + c->answer_ns - c->answer_ns / VB_CM_EARLY);
+    return true;
+}
+
 static void give_up(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns)
 {
     static const struct vb_cm_refusal timeout = {.reason = VB_CM_TIMEOUT};
@@ -236,7 +252,10 @@ uint64_t vb_cm_poll(struct vb_cm *cm, uint64_t now_ns)
 {
     struct vb_timer *timer;
 
-    while ((timer = vb_timers_expire(&cm->timers, now_ns)) != NULL)
-        expire(cm, VB_CONTAINER_OF(timer, struct vb_cm_conn, timer), now_ns);
+    while ((timer = vb_timers_expire(&cm->timers, now_ns)) != NULL) {
+        struct vb_cm_conn *c = VB_CONTAINER_OF(timer, struct vb_cm_conn, timer);
+        if (!repeats_early(cm, c, now_ns))
+            expire(cm, c, now_ns);
+    }
     return vb_timers_next(&cm->timers);
 }

@@ -70,7 +70,8 @@ void vb_cm_send_again(struct vb_cm *cm, const struct vb_cm_conn *c)
 void vb_cm_expect(struct vb_cm *cm, struct vb_cm_conn *c, uint64_t now_ns)
 {
     c->retries_left = c->retries;
-    vb_timer_arm(&cm->timers, &c->timer, now_ns + c->answer_ns);
+    c->early = true;
+    vb_timer_arm(&cm->timers, &c->timer, now_ns + c->answer_ns / VB_CM_EARLY);
 }
 
 bool vb_cm_set_private(struct vb_cm_message *m, const struct vb_cm_private *p)

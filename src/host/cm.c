@@ -18,8 +18,9 @@
 #include <unistd.h>
 
 enum {
-    RECEIVES = 128,
+    RECEIVES = 1024, // messages that come while nobody reads: two batches of the port's
     SENDS = 64,
+    OUTBOX = RECEIVES + 256, // each of them may have an answer at once
     GRH_BYTES = 40,
     SLOT_BYTES = 320, // a message behind its IP header
     BATCH = 16,
@@ -311,6 +312,7 @@ static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
         getrandom(opts.seed, sizeof opts.seed, 0) != sizeof opts.seed)
         return -EIO;
     set_prefix(h->nic, &opts);
+    opts.outbox = opts.outbox ? opts.outbox : OUTBOX;
     h->cm = vb_cm_create(&opts);
     h->ports = vb_cm_ports_create(h->nic, vb_siphash(opts.seed, PORTS_SEED));
     return h->cm && h->ports ? 0 : -ENOMEM;

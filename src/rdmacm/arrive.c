@@ -209,7 +209,6 @@ static void rejected(struct vb_rdmacm_id *i, const struct vb_cm_event *event)
     struct vb_rdmacm_event *e = vb_rdmacm_event(i, RDMA_CM_EVENT_REJECTED, event->reason);
 
     i->state = VB_RDMACM_OVER;
-    vb_rdmacm_answered(i);
     if (!e)
         return;
     if (event->private_len) {
@@ -239,7 +238,6 @@ static void answer(struct vb_rdmacm_id *i, const struct vb_cm_event *event)
     case VB_CM_EVENT_REJECTED: rejected(i, event); break;
     case VB_CM_EVENT_UNREACHABLE:
         i->state = VB_RDMACM_OVER;
-        vb_rdmacm_answered(i);
         if (vb_rdmacm_is_ud(i))
             vb_rdmacm_forget(i);
         vb_rdmacm_tell(i, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);

@@ -30,12 +30,44 @@ VB_RAW_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
     return &c->channel;
 }
 
+void vb_rdmacm_free_channel(struct rdma_event_channel *channel)
+{
+    close(channel->fd);
+    free(channel_of(channel));
+}
+
+static struct vb_rdmacm_id *any_on(const struct rdma_event_channel *channel)
+{
+    const struct vb_fifo *all = vb_rdmacm_ids();
+
+    for (struct vb_link *l = all->head.next; l != &all->head; l = l->next) {
+        struct vb_rdmacm_id *i = VB_CONTAINER_OF(l, struct vb_rdmacm_id, all);
+        if (i->id.channel == channel)
+            return i;
+    }
+    return NULL;
+}
+
+// What is still on it ends, as it does in a kernel; of these ids only the memory is left. Programs
+// leave a thread behind that waits for events: it waits for ever, as it does in a kernel, even if
+// it has just taken the last one and comes back.
 VB_RAW_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-    struct vb_rdmacm_channel *c = channel_of(channel);
+    struct vb_rdmacm_id *i;
 
+    if (!channel)
+        return;
+    vb_rdmacm_lock();
+    while (channel_of(channel)->generation == vb_rdmacm_generation() && (i = any_on(channel))) {
+        vb_rdmacm_retire(i);
+        i->id.channel = NULL;
+        i->sync = false;
+    }
     close(channel->fd);
-    free(c);
+    channel_of(channel)->dead = true;
+    struct vb_rdmacm_channel *former = vb_rdmacm_bury(channel_of(channel));
+    vb_rdmacm_unlock();
+    free(former);
 }
 
 // ---- the queue; all need the lock
@@ -101,6 +133,8 @@ static struct vb_rdmacm_event *take(struct vb_rdmacm_channel *c)
     struct vb_rdmacm_event *e = VB_CONTAINER_OF(first, struct vb_rdmacm_event, link);
     vb_rdmacm_unqueue(e);
     e->owner->handed_out++;
+    if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+        vb_rdmacm_taken(vb_rdmacm_of(e->event.id));
     if (e->group)
         e->group->handed_out++;
     return e;
@@ -108,18 +142,28 @@ static struct vb_rdmacm_event *take(struct vb_rdmacm_channel *c)
 
 // ---- taking events
 
-// What the program is to see has to be done first: it is told of a connection that stands.
-static int finish(struct vb_rdmacm_event *e)
+// In synchronous mode a request has a channel of its own. Without one it is refused.
+static bool settle(struct vb_rdmacm_event *e)
+{
+    if (!vb_rdmacm_of(e->event.listen_id)->sync || rdma_migrate_id(e->event.id, NULL) == 0)
+        return true;
+    rdma_destroy_id(e->event.id);
+    rdma_ack_cm_event(&e->event);
+    return false;
+}
+
+// What the program is to see has to be done first: it is told of a connection that stands. False:
+// the event is no more.
+static bool finish(struct vb_rdmacm_event *e)
 {
     struct vb_rdmacm_id *i = vb_rdmacm_of(e->event.id);
 
     switch (e->event.event) {
-    case RDMA_CM_EVENT_CONNECT_REQUEST:
-        return vb_rdmacm_of(e->event.listen_id)->sync ? rdma_migrate_id(e->event.id, NULL) : 0;
-    case RDMA_CM_EVENT_CONNECT_RESPONSE: vb_rdmacm_establish(e); return 0;
-    case RDMA_CM_EVENT_REJECTED: vb_rdmacm_make_error(i); return 0;
-    case RDMA_CM_EVENT_MULTICAST_JOIN: vb_rdmacm_joined(e); return 0;
-    default: return 0;
+    case RDMA_CM_EVENT_CONNECT_REQUEST: return settle(e);
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: vb_rdmacm_establish(e); return true;
+    case RDMA_CM_EVENT_REJECTED: vb_rdmacm_make_error(i); return true;
+    case RDMA_CM_EVENT_MULTICAST_JOIN: vb_rdmacm_joined(e); return true;
+    default: return true;
     }
 }
 
@@ -129,16 +173,21 @@ VB_RAW_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
     struct vb_rdmacm_channel *c = channel_of(channel);
     struct vb_rdmacm_event *e;
 
-    if (!event)
-        return vb_rdmacm_fail(EINVAL, "rdma_get_cm_event", "no place for an event");
+    if (!channel || !event)
+        return vb_rdmacm_fail(EINVAL, "rdma_get_cm_event", "no channel, or no place for an event");
     if (c->generation != vb_rdmacm_generation())
         return vb_rdmacm_fail(EPERM, "rdma_get_cm_event", "after fork() it is the parent's");
     for (;;) {
         vb_rdmacm_lock();
-        e = take(c);
+        bool dead = c->dead;
+        e = dead ? NULL : take(c);
         vb_rdmacm_unlock();
-        if (e)
+        while (dead)
+            pause();
+        if (e && finish(e))
             break;
+        if (e)
+            continue;
         struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
         if (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) {
             errno = EAGAIN;
@@ -148,7 +197,7 @@ VB_RAW_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             return -1;
     }
     *event = &e->event;
-    return finish(e);
+    return 0;
 }
 
 VB_RAW_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)

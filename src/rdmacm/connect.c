@@ -25,7 +25,7 @@ static void leave(void)
     vb_rdmacm_calls()->leave(vb_rdmacm_manager());
 }
 
-void vb_rdmacm_answered(struct vb_rdmacm_id *i)
+void vb_rdmacm_taken(struct vb_rdmacm_id *i)
 {
     if (i->asked)
         i->asked->pending--;
@@ -213,10 +213,10 @@ static int begin(struct vb_rdmacm_id *i, const struct rdma_conn_param *p)
 VB_RAW_EXPORT int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
     struct vb_rdmacm_id *i = vb_rdmacm_of(id);
-    const char *why = vb_rdmacm_is_ud(i) ? NULL : judge(i, p);
 
     if (vb_rdmacm_refuse_foreign(i, "rdma_connect"))
         return -1;
+    const char *why = vb_rdmacm_is_ud(i) ? NULL : judge(i, p);
     if (why)
         return vb_rdmacm_fail(EINVAL, "rdma_connect", why);
     vb_rdmacm_lock();
@@ -326,10 +326,7 @@ static int accept_one(struct vb_rdmacm_id *i, const struct rdma_conn_param *p)
 {
     if (i->state != VB_RDMACM_REQUESTED || !i->has_cm)
         return -EINVAL;
-    int err = vb_rdmacm_is_ud(i) ? answer_datagrams(i, p) : answer(i, p);
-    if (!err)
-        vb_rdmacm_answered(i);
-    return err;
+    return vb_rdmacm_is_ud(i) ? answer_datagrams(i, p) : answer(i, p);
 }
 
 // What the peer asked for is the limit where the program says nothing.
@@ -348,10 +345,10 @@ static void agree(struct vb_rdmacm_id *i, const struct rdma_conn_param *p)
 VB_RAW_EXPORT int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
     struct vb_rdmacm_id *i = vb_rdmacm_of(id);
-    const char *why = judge(i, p);
 
     if (vb_rdmacm_refuse_foreign(i, "rdma_accept"))
         return -1;
+    const char *why = judge(i, p);
     if (!why && vb_rdmacm_state(i) != VB_RDMACM_REQUESTED)
         why = "no request waits for an answer";
     if (why)
@@ -380,7 +377,6 @@ static int reject(struct vb_rdmacm_id *i, const void *data, uint8_t len, uint16_
     if (err)
         return err;
     vb_rdmacm_forget(i);
-    vb_rdmacm_answered(i);
     i->state = VB_RDMACM_OVER;
     return 0;
 }

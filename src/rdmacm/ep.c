@@ -72,6 +72,8 @@ VB_RAW_EXPORT int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *i
 
 VB_RAW_EXPORT void rdma_destroy_ep(struct rdma_cm_id *id)
 {
+    if (!id)
+        return;
     if (id->qp)
         rdma_destroy_qp(id);
     if (id->srq)
@@ -106,6 +108,8 @@ VB_RAW_EXPORT int rdma_get_request(struct rdma_cm_id *listener, struct rdma_cm_i
 {
     struct rdma_cm_event *event;
 
+    if (vb_rdmacm_refuse_foreign(vb_rdmacm_of(listener), "rdma_get_request"))
+        return -1;
     if (!vb_rdmacm_of(listener)->sync)
         return vb_rdmacm_fail(EINVAL, "rdma_get_request",
                               "the listener has a channel: take events from there");

@@ -69,8 +69,10 @@ VB_RAW_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma
 static void drop_events(struct vb_rdmacm_id *i)
 {
     struct vb_rdmacm_channel *c = (struct vb_rdmacm_channel *)(void *)i->id.channel;
-    struct vb_link *l = c->events.head.next;
 
+    if (!c)
+        return; // it went first, with all of them
+    struct vb_link *l = c->events.head.next;
     while (l != &c->events.head) {
         struct vb_rdmacm_event *e = VB_CONTAINER_OF(l, struct vb_rdmacm_event, link);
         l = l->next;
@@ -88,27 +90,6 @@ static void drop_events(struct vb_rdmacm_id *i)
     }
 }
 
-void vb_rdmacm_retire(struct vb_rdmacm_id *i)
-{
-    i->condemned = true;
-    vb_rdmacm_stop_listening(i);
-    vb_rdmacm_abandon(i);
-    drop_events(i);
-    vb_rdmacm_answered(i);
-    vb_rdmacm_drop_port(i);
-    if (vb_link_queued(&i->all))
-        vb_link_remove(&i->all);
-}
-
-void vb_rdmacm_free(struct vb_rdmacm_id *i)
-{
-    if (i->sync)
-        rdma_destroy_event_channel(i->id.channel);
-    free(i->accepts_with);
-    free(i->connect_data);
-    free(i);
-}
-
 // Requests that came to it and that the program has not answered go on without it.
 static void disown(const struct vb_rdmacm_id *listener)
 {
@@ -121,18 +102,41 @@ static void disown(const struct vb_rdmacm_id *listener)
     }
 }
 
+void vb_rdmacm_retire(struct vb_rdmacm_id *i)
+{
+    if (i->state == VB_RDMACM_LISTENING)
+        disown(i);
+    i->condemned = true;
+    vb_rdmacm_stop_listening(i);
+    vb_rdmacm_abandon(i);
+    drop_events(i);
+    vb_rdmacm_taken(i);
+    vb_rdmacm_drop_port(i);
+    if (vb_link_queued(&i->all))
+        vb_link_remove(&i->all);
+}
+
+void vb_rdmacm_free(struct vb_rdmacm_id *i)
+{
+    if (i->sync)
+        vb_rdmacm_free_channel(i->id.channel);
+    free(i->accepts_with);
+    free(i->connect_data);
+    free(i);
+}
+
 VB_RAW_EXPORT int rdma_destroy_id(struct rdma_cm_id *id)
 {
     struct vb_rdmacm_id *i = vb_rdmacm_of(id);
 
+    if (!id)
+        return vb_rdmacm_fail(EINVAL, "rdma_destroy_id", "no id");
     if (i->generation != vb_rdmacm_generation()) {
         vb_rdmacm_free(i); // only its memory is ours
         return 0;
     }
     vb_rdmacm_leave_all(i);
     vb_rdmacm_lock();
-    if (i->state == VB_RDMACM_LISTENING)
-        disown(i);
     vb_rdmacm_retire(i);
     vb_rdmacm_unlock();
     if (id->event)
@@ -152,27 +156,32 @@ static void move_events(struct vb_rdmacm_id *i, struct rdma_event_channel *to)
     struct vb_rdmacm_channel *from = (struct vb_rdmacm_channel *)(void *)i->id.channel;
     struct vb_link *l = from->events.head.next;
 
+    if (i->id.channel == to)
+        return;
     i->id.channel = to;
     while (l != &from->events.head) {
         struct vb_rdmacm_event *e = VB_CONTAINER_OF(l, struct vb_rdmacm_event, link);
         l = l->next;
         if (e->owner != i)
             continue;
-        if (e->event.id != &i->id)
-            e->event.id->channel = to;
         vb_rdmacm_unqueue(e);
         vb_rdmacm_queue(e);
+        // A request that nobody has heard of yet comes along, with what else is told of it.
+        if (e->event.id != &i->id) {
+            move_events(vb_rdmacm_of(e->event.id), to);
+            l = from->events.head.next;
+        }
     }
 }
 
 VB_RAW_EXPORT int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
     struct vb_rdmacm_id *i = vb_rdmacm_of(id);
-    struct rdma_event_channel *old = id->channel, *to = channel;
-    bool was_sync = i->sync;
 
     if (vb_rdmacm_refuse_foreign(i, "rdma_migrate_id"))
         return -1;
+    struct rdma_event_channel *old = id->channel, *to = channel;
+    bool was_sync = i->sync;
     if (was_sync && !channel)
         return vb_rdmacm_fail(EINVAL, "rdma_migrate_id", "it has a channel of its own already");
     if (!to)
@@ -189,8 +198,8 @@ VB_RAW_EXPORT int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_chann
     move_events(i, to);
     i->sync = !channel;
     vb_rdmacm_unlock();
-    if (was_sync)
-        rdma_destroy_event_channel(old);
+    if (was_sync && old != to)
+        vb_rdmacm_free_channel(old);
     return 0;
 }
 
@@ -286,7 +295,7 @@ VB_RAW_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 
 VB_RAW_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
-    if (!ece || id->qp)
+    if (!id || !ece || id->qp)
         return vb_rdmacm_fail(EINVAL, "rdma_set_local_ece", "the id has a queue pair");
     vb_rdmacm_of(id)->path.local_ece = *ece;
     return 0;
@@ -294,7 +303,7 @@ VB_RAW_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 
 VB_RAW_EXPORT int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
-    if (!ece || id->qp)
+    if (!id || !ece || id->qp)
         return vb_rdmacm_fail(EINVAL, "rdma_get_remote_ece", "the id has a queue pair");
     *ece = vb_rdmacm_of(id)->path.peer_ece;
     ece->comp_mask = 0;

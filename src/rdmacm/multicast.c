@@ -128,8 +128,10 @@ VB_RAW_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *ad
 static void drop_events(const struct vb_rdmacm_group *g)
 {
     struct vb_rdmacm_channel *c = (struct vb_rdmacm_channel *)(void *)g->id->id.channel;
-    struct vb_link *l = c->events.head.next;
 
+    if (!c)
+        return; // it went first, with all of them
+    struct vb_link *l = c->events.head.next;
     while (l != &c->events.head) {
         struct vb_rdmacm_event *e = VB_CONTAINER_OF(l, struct vb_rdmacm_event, link);
         l = l->next;

@@ -18,6 +18,7 @@ enum {
     CONNECTIONS = 16384, // of the manager, those that are ending included
     LISTENERS = 1024,
     EXIT_PATIENCE_S = 1,
+    GRAVES = 64,
 };
 
 static struct {
@@ -32,6 +33,8 @@ static struct {
     uint32_t generation; // of processes that were forked from each other
     struct vb_fifo ids, services;
     uint32_t numbers; // of services so far
+    struct vb_rdmacm_channel *grave[GRAVES];
+    uint32_t buried;
     struct vb_rdmacm_id *bucket[BUCKETS];
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER,
              .cond = PTHREAD_COND_INITIALIZER,
@@ -83,6 +86,15 @@ uint32_t vb_rdmacm_generation(void)
     return process.generation;
 }
 
+struct vb_rdmacm_channel *vb_rdmacm_bury(struct vb_rdmacm_channel *channel)
+{
+    struct vb_rdmacm_channel **grave = &process.grave[process.buried++ % GRAVES];
+    struct vb_rdmacm_channel *former = *grave;
+
+    *grave = channel;
+    return former;
+}
+
 struct vb_fifo *vb_rdmacm_ids(void)
 {
     return &process.ids;
@@ -113,8 +125,13 @@ int vb_rdmacm_fail(int error, const char *call, const char *why)
     return -1;
 }
 
+// Programs that clean up pass what they never had.
 int vb_rdmacm_refuse_foreign(const struct vb_rdmacm_id *i, const char *call)
 {
+    if (!i)
+        return vb_rdmacm_fail(EINVAL, call, "no id");
+    if (i->generation == process.generation && i->condemned)
+        return vb_rdmacm_fail(EINVAL, call, "its channel is gone");
     if (i->generation == process.generation)
         return 0;
     return vb_rdmacm_fail(EPERM, call, "after fork() the id is the parent's: make another");

@@ -69,6 +69,9 @@ static void rts_attr(const struct vb_rdmacm_id *i, struct ibv_qp_attr *attr, int
 VB_RAW_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask)
 {
     const struct vb_rdmacm_id *i = vb_rdmacm_of(id);
+
+    if (vb_rdmacm_refuse_foreign(i, "rdma_init_qp_attr"))
+        return -1;
     bool agreed = vb_rdmacm_state(i) >= VB_RDMACM_REPLIED && i->path.peer_qpn;
 
     if (!attr || !mask || !id->verbs)
@@ -211,10 +214,9 @@ static int make_usable(struct rdma_cm_id *id, struct ibv_qp *qp)
 
 VB_RAW_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-    const char *why = judge(id, attr);
-
     if (vb_rdmacm_refuse_foreign(vb_rdmacm_of(id), "rdma_create_qp"))
         return -1;
+    const char *why = judge(id, attr);
     if (why)
         return vb_rdmacm_fail(EINVAL, "rdma_create_qp", why);
     if (id->qp_type == IBV_QPT_RC && attr->qp_type == IBV_QPT_UC)
@@ -262,7 +264,7 @@ VB_RAW_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 VB_RAW_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-    if (!id->qp)
+    if (!id || !id->qp)
         return;
     ibv_destroy_qp(id->qp);
     id->qp = NULL;
@@ -338,7 +340,7 @@ VB_RAW_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 VB_RAW_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
 {
-    if (!id->srq)
+    if (!id || !id->srq)
         return;
     ibv_destroy_srq(id->srq);
     id->srq = NULL;

@@ -53,6 +53,7 @@ struct vb_rdmacm_channel {
     uint32_t generation;
     struct vb_fifo events;
     bool told; // the descriptor is readable
+    bool dead; // destroyed; but who waits for its events may come once more
 };
 
 // A port of a port space that ids of this process have.
@@ -83,7 +84,7 @@ struct vb_rdmacm_id {
     bool sync;           // it has a channel of its own, and calls wait
     bool passive;        // it came with a request
     bool connected;      // once
-    bool condemned;      // it is being destroyed
+    bool condemned;      // it is being destroyed, or its channel was
     struct vb_link all;  // of the process
     uint32_t handed_out; // events that were not yet acknowledged
     struct vb_rdmacm_name from, to;
@@ -159,7 +160,8 @@ void vb_rdmacm_forget(struct vb_rdmacm_id *i);
 struct vb_rdmacm_id *vb_rdmacm_find(uint32_t cm_id);
 // Says that a call failed, sets errno and returns -1. Takes a positive errno.
 int vb_rdmacm_fail(int error, const char *call, const char *why);
-// 0, or says that the id is that of the process which this one was forked from: -1.
+// 0, or says that there is no id, that its channel is gone, or that it is that of the process which
+// this one was forked from: -1.
 int vb_rdmacm_refuse_foreign(const struct vb_rdmacm_id *i, const char *call);
 
 // ---- channel.c
@@ -170,6 +172,11 @@ void vb_rdmacm_queue(struct vb_rdmacm_event *e);
 void vb_rdmacm_tell(struct vb_rdmacm_id *i, enum rdma_cm_event_type type, int status);
 // Takes it out of its channel.
 void vb_rdmacm_unqueue(struct vb_rdmacm_event *e);
+// Without a look at who is on it.
+void vb_rdmacm_free_channel(struct rdma_event_channel *channel);
+// Needs the lock. Keeps a channel that was destroyed for a while; returns one that was long enough,
+// or NULL.
+struct vb_rdmacm_channel *vb_rdmacm_bury(struct vb_rdmacm_channel *channel);
 // In synchronous mode waits for the next event, and returns what it says.
 int vb_rdmacm_complete(struct vb_rdmacm_id *i, const char *call);
 
@@ -214,8 +221,9 @@ void vb_rdmacm_abandon(struct vb_rdmacm_id *i);
 enum vb_rdmacm_state vb_rdmacm_state(const struct vb_rdmacm_id *i);
 // Refuses a request that the program was not told of, for a reason of the protocol.
 void vb_rdmacm_refuse(uint32_t cm_id, bool ud, uint16_t reason);
-// An id no longer counts as its listener's backlog. Needs the lock.
-void vb_rdmacm_answered(struct vb_rdmacm_id *i);
+// A request no longer counts as its listener's backlog: the program has it, or it is no more. Needs
+// the lock.
+void vb_rdmacm_taken(struct vb_rdmacm_id *i);
 
 // ---- qp.c
 int vb_rdmacm_make_ready(struct vb_rdmacm_id *i); // RTR and RTS; -1

@@ -17,6 +17,7 @@
 enum {
     SERVICE = 0x01061c1b,
     BYTES = 5000,
+    CROWD = 600, // more than come in one batch
 };
 
 struct ends {
@@ -419,6 +420,72 @@ static void test_strangers(void **state)
     close_ends(&s);
 }
 
+static void wait_for_datagrams(const struct vb_nic *nic, uint64_t count)
+{
+    uint64_t until_ns = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+
+    while (duo_counter(nic, "rx_datagrams") + duo_counter(nic, "rx_dropped_datagrams") < count) {
+        assert_true(duo_now_ns() < until_ns);
+        poll(NULL, 0, 1);
+    }
+}
+
+// Asks while the other manager is kept from reading, which it then may do.
+static void ask_in_a_crowd(struct ends *s, uint32_t backlog)
+{
+    uint64_t now_ns;
+    uint32_t id;
+    struct vb_cm *busy = vb_host_cm_enter(s->cm[1], &now_ns);
+
+    if (backlog)
+        assert_int_equal(vb_cm_listen(busy, SERVICE, 0, backlog, NULL), 0);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        const struct vb_cm_request request = {
+            .peer = address(s->d.end[1].nic), .service_id = SERVICE, .qpn = 100 + i, .mtu = 3};
+        struct vb_cm *cm = vb_host_cm_enter(s->cm[0], &now_ns);
+        assert_int_equal(vb_cm_connect(cm, now_ns, &request, &id), 0);
+        vb_host_cm_leave(s->cm[0]);
+    }
+    wait_for_datagrams(s->d.end[1].nic, CROWD);
+    vb_host_cm_leave(s->cm[1]);
+}
+
+// Messages that come while nobody reads wait: each that is lost costs its sender a second.
+static void test_a_crowd_asks(void **state)
+{
+    struct ends s = {0};
+    uint64_t now_ns;
+
+    open_ends(&s, *state);
+    ask_in_a_crowd(&s, CROWD);
+    uint32_t came = vb_cm_in_use(vb_host_cm_enter(s.cm[1], &now_ns));
+    vb_host_cm_leave(s.cm[1]);
+    assert_int_equal(came, CROWD);
+    close_ends(&s);
+}
+
+// And each gets its answer.
+static void test_a_crowd_is_refused(void **state)
+{
+    struct ends s = {0};
+    struct vb_cm_event e;
+    uint32_t refused = 0;
+    uint64_t now_ns;
+
+    open_ends(&s, *state);
+    ask_in_a_crowd(&s, 0);
+    while (refused < CROWD) {
+        assert_true(duo_is_readable(vb_host_cm_event_fd(s.cm[0]), DUO_PATIENCE_S * 1000));
+        assert_true(vb_host_cm_take_event(s.cm[0], &e));
+        assert_true(e.kind == VB_CM_EVENT_REJECTED || e.kind == VB_CM_EVENT_GONE);
+        refused += e.kind == VB_CM_EVENT_REJECTED;
+    }
+    uint64_t lost = vb_cm_stats(vb_host_cm_enter(s.cm[1], &now_ns))->overflowed;
+    vb_host_cm_leave(s.cm[1]);
+    assert_int_equal(lost, 0);
+    close_ends(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +499,8 @@ int main(void)
         DUO_TEST(test_only_one, "udp"),
         DUO_TEST(test_number, "udp"),
         DUO_TEST(test_strangers, "udp"),
+        DUO_PORTS(test_a_crowd_asks),
+        DUO_PORTS(test_a_crowd_is_refused),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -199,28 +199,34 @@ static void test_refused(void)
     end(listener);
 }
 
-// With a backlog of one the second has to wait for its turn, and is told so.
+// With a backlog of one the second has to wait for its turn, and is told so. As in Linux requests
+// count until the program takes them, not until it has answered.
 static void test_backlog(void)
 {
-    struct rdma_cm_id *listener, *client[2];
+    struct rdma_cm_id *listener, *client[3];
     struct sockaddr_storage name = name_of(address, 0);
 
     NEED(!rdma_create_id(server_side, &listener, NULL, RDMA_PS_TCP));
     NEED(!rdma_bind_addr(listener, (struct sockaddr *)&name));
     NEED(!rdma_listen(listener, 1));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         client[i] = make_client(client_side, address, port_of(listener), RDMA_PS_TCP);
         make_qp(client[i]);
     }
     NEED(!rdma_connect(client[0], NULL));
-    struct rdma_cm_id *server = take_request(server_side);
     NEED(!rdma_connect(client[1], NULL));
     NEED(take(client_side, RDMA_CM_EVENT_REJECTED) == 3);
-    NEED(!rdma_reject(server, NULL, 0));
-    NEED(take(client_side, RDMA_CM_EVENT_REJECTED) == 28);
+    struct rdma_cm_id *server = take_request(server_side);
+    NEED(!rdma_connect(client[2], NULL));
+    struct rdma_cm_id *second = take_request(server_side);
+    for (int i = 0; i < 2; i++) {
+        NEED(!rdma_reject(i == 0 ? server : second, NULL, 0));
+        NEED(take(client_side, RDMA_CM_EVENT_REJECTED) == 28);
+    }
     end(server);
-    end(client[0]);
-    end(client[1]);
+    end(second);
+    for (int i = 0; i < 3; i++)
+        end(client[i]);
     end(listener);
 }
 

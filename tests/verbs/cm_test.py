@@ -164,13 +164,13 @@ class Table:
         return failures
 
 
-def own_program(options, address, *words):
-    """cm.c, both ends in one process."""
+def own_program(options, address, *words, name="cm"):
+    """cm.c or cm_odd.c, both ends in one process."""
     argv = [options.build / "verbena", "run", "--log", "off", "--address", address, "--",
-            options.build / "tests/verbs_cm", address, *words]
+            options.build / f"tests/verbs_{name}", address, *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=OWN_LIMIT_S, check=False)
     good = done.returncode == 0 and done.stdout.endswith("all ok\n")
-    print(TABLE.format(f"own {address}", "cm " + " ".join(words), "",
+    print(TABLE.format(f"own {address}", f"{name} " + " ".join(words), "",
                        "ok" if good else done.stdout[-200:] + done.stderr[-400:]), flush=True)
     return not good
 
@@ -209,6 +209,7 @@ def main(options):
     print(TABLE.format("where", "program", "s", "outcome"), flush=True)
     if options.only in "cm":
         failures += own_program(options, "127.78.0.1", "patient") + own_program(options, "::1")
+        failures += own_program(options, "127.78.0.1", name="cm_odd")
     places = [a for a in ("127.0.0.1", own_address(), "::1") if a]
     for address in places:
         table = Table(options, "local", addresses=(options.address,) * 2)

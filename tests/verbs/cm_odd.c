@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rdma_cm programs do that they should not, and what happens when there is no room: ids that
+// never were, channels that go before their ids, and processes without descriptors.
+#include "cm.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+static const char *address;
+static struct rdma_event_channel *client_side, *server_side;
+
+// ---- cleaning up what a program never had
+
+static void test_nothing(void)
+{
+    struct sockaddr_storage to = name_of(address, 9);
+    struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC};
+    struct rdma_cm_event *event;
+
+    FAILS(EINVAL, rdma_disconnect(NULL));
+    FAILS(EINVAL, rdma_connect(NULL, NULL));
+    FAILS(EINVAL, rdma_accept(NULL, NULL));
+    FAILS(EINVAL, rdma_reject(NULL, NULL, 0));
+    FAILS(EINVAL, rdma_listen(NULL, 0));
+    FAILS(EINVAL, rdma_bind_addr(NULL, (struct sockaddr *)&to));
+    FAILS(EINVAL, rdma_resolve_addr(NULL, NULL, (struct sockaddr *)&to, 1));
+    FAILS(EINVAL, rdma_resolve_route(NULL, 1));
+    FAILS(EINVAL, rdma_migrate_id(NULL, client_side));
+    FAILS(EINVAL, rdma_leave_multicast(NULL, (struct sockaddr *)&to));
+    FAILS(EINVAL, rdma_create_qp(NULL, NULL, &attr));
+    FAILS(EINVAL, rdma_destroy_id(NULL));
+    FAILS(EINVAL, rdma_get_cm_event(NULL, &event));
+    rdma_destroy_qp(NULL);
+    rdma_destroy_srq(NULL);
+    rdma_destroy_ep(NULL);
+    rdma_destroy_event_channel(NULL);
+    rdma_free_devices(NULL);
+    rdma_freeaddrinfo(NULL);
+}
+
+// ---- moving ids
+
+static void test_same_channel(void)
+{
+    struct sockaddr_storage to = name_of(address, 9);
+    struct rdma_cm_id *id;
+
+    NEED(!rdma_create_id(client_side, &id, NULL, RDMA_PS_TCP));
+    NEED(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, RESOLVE_MS));
+    NEED(!rdma_resolve_route(id, RESOLVE_MS));
+    NEED(!rdma_migrate_id(id, client_side)); // with two events
+    NEED(take(client_side, RDMA_CM_EVENT_ADDR_RESOLVED) == 0);
+    NEED(take(client_side, RDMA_CM_EVENT_ROUTE_RESOLVED) == 0);
+    NEED(is_quiet(client_side));
+    end(id);
+}
+
+static bool is_told(const struct rdma_event_channel *channel)
+{
+    struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+    return poll(&fd, 1, EVENT_MS) == 1;
+}
+
+static struct rdma_cm_id *ask(uint16_t port)
+{
+    struct rdma_cm_id *client = make_client(client_side, address, port, RDMA_PS_TCP);
+
+    make_qp(client);
+    NEED(!rdma_connect(client, NULL));
+    return client;
+}
+
+// A request that nobody took, and that its peer has left, go where the listener goes.
+static void test_moved_request(void)
+{
+    struct rdma_event_channel *from = rdma_create_event_channel();
+    struct rdma_event_channel *to = rdma_create_event_channel();
+    struct rdma_cm_id *listener = make_listener(from, address, 0, RDMA_PS_TCP);
+    struct rdma_cm_id *other = make_listener(server_side, address, 0, RDMA_PS_TCP);
+    struct rdma_cm_id *client = ask(port_of(listener));
+
+    NEED(is_told(from));
+    end(client);
+    // When a later request has come, that has, too.
+    client = ask(port_of(other));
+    struct rdma_cm_id *server = take_request(server_side);
+    NEED(!rdma_migrate_id(listener, to));
+    NEED(is_quiet(from) && !is_quiet(to));
+    struct rdma_cm_id *left = take_request(to);
+    NEED(left->channel == to);
+    NEED(take(to, RDMA_CM_EVENT_REJECTED) != 0);
+    end(left);
+    end(listener);
+    NEED(is_quiet(to));
+    end(server);
+    NEED(take(client_side, RDMA_CM_EVENT_REJECTED) != 0);
+    end(client);
+    end(other);
+    rdma_destroy_event_channel(from);
+    rdma_destroy_event_channel(to);
+}
+
+// ---- channels that go first
+
+static void test_channel_goes(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *listener = make_listener(channel, address, 0, RDMA_PS_TCP);
+    uint16_t port = port_of(listener);
+    struct rdma_cm_id *idle = make_client(channel, address, port, RDMA_PS_TCP);
+    struct rdma_cm_id *client = ask(port);
+
+    NEED(is_told(channel));
+    rdma_destroy_event_channel(channel); // a request waits there
+    NEED(take(client_side, RDMA_CM_EVENT_REJECTED) != 0);
+    FAILS(EINVAL, rdma_connect(idle, NULL));
+    FAILS(EINVAL, rdma_listen(listener, 8));
+    end(client);
+    struct rdma_cm_id *again = make_listener(server_side, address, port, RDMA_PS_TCP);
+    end(listener);
+    end(idle);
+    end(again);
+}
+
+// ---- no descriptors
+
+static atomic_bool returned;
+
+static void *wait_late(void *arg)
+{
+    struct rdma_cm_event *event;
+    rdma_get_cm_event(arg, &event);
+    atomic_store(&returned, true);
+    return NULL;
+}
+
+// rping's thread has just taken the last event when its channel goes, and comes back: in a kernel
+// it waits for ever, and the program ends in peace.
+static void test_late_waiter(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    pthread_t thread;
+
+    rdma_destroy_event_channel(channel);
+    NEED(!pthread_create(&thread, NULL, wait_late, channel));
+    usleep(100 * 1000);
+    NEED(!atomic_load(&returned));
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+}
+
+static void limit_descriptors(struct rlimit *before, bool limited)
+{
+    struct rlimit none = {0};
+
+    if (limited) {
+        NEED(!getrlimit(RLIMIT_NOFILE, before));
+        none.rlim_max = before->rlim_max;
+    }
+    NEED(!setrlimit(RLIMIT_NOFILE, limited ? &none : before));
+}
+
+// A request for which there is none is refused, and the listener goes on.
+static void test_no_descriptor(void)
+{
+    struct sockaddr_storage name = name_of(address, 0);
+    struct rdma_cm_id *listener, *client, *server;
+    struct rlimit before;
+
+    NEED(!rdma_create_id(NULL, &listener, NULL, RDMA_PS_TCP));
+    NEED(!rdma_bind_addr(listener, (struct sockaddr *)&name) && !rdma_listen(listener, 8));
+    NEED(!fcntl(listener->channel->fd, F_SETFL, O_NONBLOCK));
+    client = ask(port_of(listener));
+    NEED(is_told(listener->channel));
+    limit_descriptors(&before, true);
+    FAILS(EAGAIN, rdma_get_request(listener, &server));
+    limit_descriptors(&before, false);
+    NEED(take(client_side, RDMA_CM_EVENT_REJECTED) != 0);
+    end(client);
+    client = ask(port_of(listener));
+    NEED(is_told(listener->channel));
+    NEED(!rdma_get_request(listener, &server));
+    NEED(!rdma_reject(server, NULL, 0));
+    end(server);
+    NEED(take(client_side, RDMA_CM_EVENT_REJECTED) != 0);
+    end(client);
+    end(listener);
+}
+
+// ---- all of them
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"nothing", test_nothing},
+    {"same_channel", test_same_channel},
+    {"moved_request", test_moved_request},
+    {"channel_goes", test_channel_goes},
+    {"late_waiter", test_late_waiter},
+    {"no_descriptor", test_no_descriptor},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return 2;
+    address = argv[1];
+    client_side = rdma_create_event_channel();
+    server_side = rdma_create_event_channel();
+    NEED(client_side && server_side);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (argc > 2 && strcmp(argv[2], cases[i].name) != 0)
+            continue;
+        cases[i].run();
+        printf("%s: ok\n", cases[i].name);
+        fflush(stdout);
+    }
+    rdma_destroy_event_channel(client_side);
+    rdma_destroy_event_channel(server_side);
+    printf("all ok\n");
+    return 0;
+}
