@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const char *address;
 static struct rdma_event_channel *client_side, *server_side;
