@@ -37,6 +37,7 @@ enum {
 struct look {
     uint64_t entries[VB_HOST_LANES];
     uint32_t polled; // by the application, as bits
+    uint32_t run;    // by the application, ever so rarely
     uint64_t at_ns;
     uint64_t served_ns; // when there was something to do
     uint32_t hope;      // how often the next came soon
@@ -56,12 +57,13 @@ static uint32_t find_polled(struct vb_nic *nic, struct look *look)
     struct look now = *look;
 
     look_around(nic, &now);
-    now.polled = 0;
+    now.polled = now.run = 0;
     uint64_t since_ns = now.at_ns - look->at_ns;
     for (uint32_t i = 0; i < nic->lanes; i++) {
         bool often = now.entries[i] - look->entries[i] >= since_ns / GAP_NS + 1;
         bool stays = look->polled >> i & 1 && since_ns < LOOK_MIN_NS;
         now.polled |= (uint32_t)(often || stays) << i;
+        now.run |= (uint32_t)(now.entries[i] != look->entries[i]) << i;
     }
     *look = now;
     return now.polled;
@@ -190,12 +192,14 @@ static void rest(struct vb_nic *nic, uint64_t ns)
 
 // To sleep and be woken takes longer than a peer needs for its next request. So where requests
 // followed each other closely, the helper waits awake for the next; where they no longer do it
-// stops to, and an idle process uses no CPU.
+// stops to, and an idle process uses no CPU. A program that runs the NIC itself may need the core.
 static void note_served(struct look *look)
 {
     bool soon = look->at_ns - look->served_ns < EAGER_NS;
 
-    if (soon && look->hope < HOPE_MAX)
+    if (look->run)
+        look->hope = 0;
+    else if (soon && look->hope < HOPE_MAX)
         look->hope++;
     look->served_ns = look->at_ns;
 }
