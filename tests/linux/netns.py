@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network namespace of our own, with the processes that run in it. Host package: iproute2."""
 
+import contextlib
 import ctypes
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -137,3 +139,27 @@ def is_listening(pid, port):
         if port in ports or (port is None and ports):
             return True
     return False
+
+
+@contextlib.contextmanager
+def joined():
+    """Two namespaces and a cable: 10.78.0.1 and fd00:78::1 in the first, .2 and ::2 in the other."""
+    with Namespace("a") as a, Namespace("b") as b:
+        cable = f"vc{os.getpid() % 100000}"
+        a.ip("link", "add", cable, "type", "veth", "peer", "name", f"{cable}p")
+        a.ip("link", "set", f"{cable}p", "netns", b.name)
+        for space, name, last in ((a, cable, 1), (b, f"{cable}p", 2)):
+            space.ip("address", "add", f"10.78.0.{last}/24", "dev", name)
+            space.ip("address", "add", f"fd00:78::{last}/64", "dev", name, "nodad")
+            space.ip("link", "set", name, "mtu", "4200", "up")
+            space.ip("route", "add", "default", "dev", name)
+        yield a, b
+
+
+def own_address():
+    """What packets to far away carry; nothing is sent. None: there is only the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with contextlib.suppress(OSError):
+            probe.connect(("192.0.2.1", 9))
+            return probe.getsockname()[0]
+    return None

@@ -9,13 +9,11 @@ Host packages: rdmacm-utils, perftest, iproute2.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -175,30 +173,12 @@ def own_program(options, address, *words, name="cm"):
     return not good
 
 
-def own_address():
-    """What packets to far away carry; nothing is sent. None: there is only the loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        with contextlib.suppress(OSError):
-            probe.connect(("192.0.2.1", 9))
-            return probe.getsockname()[0]
-    return None
-
-
 def run_apart(options):
     """Between two network namespaces."""
-    with netns.Namespace("a") as a, netns.Namespace("b") as b:
-        pair = f"vc{os.getpid() % 100000}"
-        a.ip("link", "add", pair, "type", "veth", "peer", "name", f"{pair}p")
-        a.ip("link", "set", f"{pair}p", "netns", b.name)
-        for space, name, last in ((a, pair, 1), (b, f"{pair}p", 2)):
-            space.ip("address", "add", f"10.78.0.{last}/24", "dev", name)
-            space.ip("address", "add", f"fd00:78::{last}/64", "dev", name, "nodad")
-            space.ip("link", "set", name, "mtu", "4200", "up")
-            space.ip("route", "add", "default", "dev", name)
+    with netns.joined() as spaces:
         cases = [case for case in CASES if "-P" not in case.server]
-        failures = Table(options, "netns", (a, b)).run_all(cases, "10.78.0.1")
-        own = ("fd00:78::1", "fd00:78::2")
-        return failures + Table(options, "netns", (a, b), own).run_all(cases, "fd00:78::1")
+        failures = Table(options, "netns", spaces).run_all(cases, "10.78.0.1")
+        return failures + Table(options, "netns", spaces).run_all(cases, "fd00:78::1")
 
 
 def main(options):
@@ -210,7 +190,7 @@ def main(options):
     if options.only in "cm":
         failures += own_program(options, "127.78.0.1", "patient") + own_program(options, "::1")
         failures += own_program(options, "127.78.0.1", name="cm_odd")
-    places = [a for a in ("127.0.0.1", own_address(), "::1") if a]
+    places = [a for a in ("127.0.0.1", netns.own_address(), "::1") if a]
     for address in places:
         table = Table(options, "local", addresses=(options.address,) * 2)
         # Loopback interfaces have no groups.

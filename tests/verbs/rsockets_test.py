@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """rsockets under `verbena run`: our own programs, which judge every call (rsock.c) and every byte
-(rsflow.c), peers that lie (rsliar.c), what a program of plain sockets does (rsplain.c), those of rdmacm-utils, unmodified, and iperf3 through librspreload, a server and a client
-each. Exit statuses and result lines are judged; one table goes to stdout. Times are information.
+(rsflow.c), peers that lie (rsliar.c), what a program of plain sockets does (rsplain.c), those of
+rdmacm-utils, unmodified, and iperf3 through librspreload, a server and a client each. Exit statuses
+and result lines are judged; one table goes to stdout. Times are information.
 
-Each case runs with both on one address, and with an address each. --only TEXT: cases with this in
-their name. Host packages: rdmacm-utils, iperf3.
+Each case runs with both on one address, with an address each, and between two network namespaces.
+--only TEXT: cases with this in their name. Host packages: rdmacm-utils, iperf3, iproute2.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ TABLE = "{:<52} {:<22} {:>7}  {}"
 FIRST_PORT = 20200
 SELF = (("rsock", "127.92.0.9"), ("rsock", "::1"), ("rsliar", "127.92.0.9"), ("rsliar", "::1"),
         ("rsplain", "127.92.0.9", "--rsockets"))
-PLACES = (("127.0.0.1", "127.0.0.1"), ("127.92.0.1", "127.92.0.2"), ("::1", "::1"))
+APART = (("10.78.0.1", "10.78.0.2"), ("fd00:78::1", "fd00:78::2"))
 FIGURES = r"^\S+ +\S+ +\S+ +(\S+ +)?\S+ +[\d.]+s +[\d.]+ +[\d.]+$"
 FLOW = r"^sent ([0-9a-f]{16}) received ([0-9a-f]{16})$"
 CUSTOM = "-I 10 -C 40 -S 30000"
@@ -90,11 +91,12 @@ CASES = (
 class Side:
     """One program, whose words go to a file that can be read while it runs."""
 
-    def __init__(self, words, environment):
+    def __init__(self, words, environment, space=None):
         self.file = tempfile.TemporaryFile("w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            ["env", "-u", "VERBENA", *environment, *map(str, words)], stdin=subprocess.DEVNULL,
-            stdout=self.file, stderr=subprocess.STDOUT, preexec_fn=netns.die_with_parent)
+        words = ["env", "-u", "VERBENA", *environment, *map(str, words)]
+        options = {"stdout": self.file, "stderr": subprocess.STDOUT}
+        self.process = space.popen(words, **options) if space else subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, preexec_fn=netns.die_with_parent, **options)
 
     def said(self):
         self.file.seek(0)
@@ -107,10 +109,10 @@ class Side:
         self.file.close()
 
 
-def is_bound(kind, port):
-    """Whether the system knows a socket of that kind on the port."""
+def is_bound(kind, port, pid):
+    """Whether the system knows a socket of that kind on the port, in the process's namespace."""
     wanted = re.compile(rf"^ *\d+: [0-9A-F]+:{port:04X} [0-9A-F:]+ (0A|07) ", re.M)
-    files = (f"/proc/net/{kind}", f"/proc/net/{kind}6")
+    files = (f"/proc/{pid}/net/{kind}", f"/proc/{pid}/net/{kind}6")
     return any(wanted.search(pathlib.Path(file).read_text(encoding="ascii")) for file in files)
 
 
@@ -118,6 +120,7 @@ class Runner:
     def __init__(self, options, directory):
         self.options, self.directory = options, directory
         self.port = FIRST_PORT + os.getpid() % 400 * 20
+        self.spaces = (None, None)
         self.failures = 0
 
     def command(self, words, case, address, server):
@@ -130,7 +133,7 @@ class Runner:
         while time.monotonic() < deadline and side.process.poll() is None:
             if case.ready == "log" and "rdma_listen:" in side.said():
                 return True
-            if case.ready != "log" and is_bound(case.ready, self.port):
+            if case.ready != "log" and is_bound(case.ready, self.port, side.process.pid):
                 return True
             time.sleep(0.02)
         return False
@@ -139,12 +142,13 @@ class Runner:
         """Runs both sides; returns None, or in words what is wrong."""
         self.port += 1
         deadline = time.monotonic() + CASE_LIMIT_S
-        sides = [Side(self.command(case.server, case, place[0], place[0]), case.environment)]
+        sides = [Side(self.command(case.server, case, place[0], place[0]), case.environment,
+                      self.spaces[0])]
         try:
             if not self.await_server(case, sides[0], deadline):
                 return complain("the server did not listen", sides)
             sides.append(Side(self.command(case.client, case, place[1], place[0]),
-                              case.environment))
+                              case.environment, self.spaces[1]))
             for side in reversed(sides if case.ends else sides[1:]):
                 try:
                     status = side.process.wait(max(0.1, deadline - time.monotonic()))
@@ -176,19 +180,34 @@ class Runner:
         print(TABLE.format(name, place, f"{time.monotonic() - began:.1f} s", wrong or "ok"),
               flush=True)
 
+    def run_everywhere(self):
+        own = netns.own_address()
+        for place in (("127.0.0.1", "127.0.0.1"), (own, own), ("127.92.0.1", "127.92.0.2"),
+                      ("::1", "::1")):
+            if place[0]:
+                self.run_at(place)
+        if os.geteuid() != 0:
+            print("not root: nothing between namespaces")
+            return
+        with netns.joined() as self.spaces:
+            for place in APART:
+                self.run_at(place)
+
+    def run_at(self, place):
+        for case in CASES:
+            if self.options.only not in case.name() or \
+                    (6 if ":" in place[0] else 4) not in case.families:
+                continue
+            (self.directory / "to").unlink(missing_ok=True)
+            began = time.monotonic()
+            self.report(case.name(), " ".join(place), began, self.run(case, place))
+
     def run_all(self):
         missing = {case.client.split()[0] for case in CASES if "/" not in case.client.split()[0] and
                    not shutil.which(case.client.split()[0])}
         if missing:
             raise outcome.Skip(f"missing: {', '.join(sorted(missing))}")
-        for place in PLACES:
-            for case in CASES:
-                if self.options.only not in case.name() or \
-                        (6 if ":" in place[0] else 4) not in case.families:
-                    continue
-                (self.directory / "to").unlink(missing_ok=True)
-                began = time.monotonic()
-                self.report(case.name(), " ".join(place), began, self.run(case, place))
+        self.run_everywhere()
 
     def run_self(self):
         for name, address, *run in SELF:
