@@ -50,8 +50,10 @@ soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's
 soak-crowd: tests ## 50 servers and 200 clients of rdma_cm for CROWD_SECONDS (600), killed and stopped
 	@tests/verbs/crowd_test.py --build $(BUILD) --servers 50 --clients 200 --seconds $(CROWD_SECONDS)
 
-soak-linux: tests ## every verbs program against Linux's soft-RoCE, in both roles
+soak-linux: tests ## every program against Linux's soft-RoCE in both roles, and rsockets everywhere
 	@tests/linux/programs_test.py --build $(BUILD) --full
+	@tests/linux/cm_programs_test.py --build $(BUILD) --full
+	@tests/verbs/rsockets_test.py --build $(BUILD) --full
 
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench

@@ -121,7 +121,7 @@ class Runner:
         self.options, self.directory = options, directory
         self.port = FIRST_PORT + os.getpid() % 400 * 20
         self.spaces = (None, None)
-        self.failures = 0
+        self.failures = self.turn = 0
 
     def command(self, words, case, address, server):
         filled = words.format(a=server, p=self.port, d=self.directory,
@@ -185,7 +185,7 @@ class Runner:
         for place in (("127.0.0.1", "127.0.0.1"), (own, own), ("127.92.0.1", "127.92.0.2"),
                       ("::1", "::1")):
             if place[0]:
-                self.run_at(place)
+                self.run_at(place, some=place[0] != "127.0.0.1")
         if os.geteuid() != 0:
             print("not root: nothing between namespaces")
             return
@@ -193,10 +193,13 @@ class Runner:
             for place in APART:
                 self.run_at(place)
 
-    def run_at(self, place):
-        for case in CASES:
+    def run_at(self, place, some=True):
+        """Without --full every third case, but for one place."""
+        self.turn += 1
+        for number, case in enumerate(CASES):
             if self.options.only not in case.name() or \
-                    (6 if ":" in place[0] else 4) not in case.families:
+                    (6 if ":" in place[0] else 4) not in case.families or \
+                    (some and not self.options.full and number % 3 != self.turn % 3):
                 continue
             (self.directory / "to").unlink(missing_ok=True)
             began = time.monotonic()
@@ -243,5 +246,5 @@ def test(options):
 
 
 if __name__ == "__main__":
-    chosen = outcome.options(__doc__)
+    chosen = outcome.options(__doc__, full="all cases everywhere")
     outcome.run("rsockets", lambda: test(chosen), chosen.no_skip)
