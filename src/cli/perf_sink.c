@@ -202,8 +202,7 @@ bool vb_perf_sink_turn(struct vb_perf_sink *sink)
     if (vb_perf_is_received(&sink->plan))
         return turn_receive(sink);
     bool busy = vb_nic_progress(sink->end.nic) > 0;
-    if (busy)
-        look_at_some(sink);
+    look_at_some(sink); // the helper may have been busy
     return busy;
 }
 

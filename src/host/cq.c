@@ -343,7 +343,7 @@ static int poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
         return taken;
     if (atomic_load_explicit(&cq->nic->waiting, memory_order_relaxed) ||
         pthread_mutex_trylock(&lane->lock) != 0)
-        return 0; // another thread is running the NIC, or wants to
+        return vb_lane_is_taken(lane); // another thread is running the NIC, or wants to
     uint32_t steps = vb_lane_poll(lane);
     pthread_mutex_unlock(&lane->lock);
     return steps ? vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n) : 0;

@@ -69,6 +69,7 @@ struct vb_helper {
     atomic_uint asleep;     // lanes, as bits, for whose doorbells it must be woken
     atomic_uint *asleep_at; // that, or the same of the hull
     atomic_bool stopping;   // the NIC closes
+    atomic_bool wanted;     // somebody else wanted a lane that was being run
 };
 
 struct vb_attach;
@@ -205,6 +206,13 @@ static inline void vb_host_leave(atomic_bool *busy)
 {
     atomic_signal_fence(memory_order_seq_cst);
     atomic_store_explicit(busy, false, memory_order_relaxed);
+}
+
+// A poller found the lane run by another thread: the helper steps back. Returns 0: nothing taken.
+static inline int vb_lane_is_taken(struct vb_lane *lane)
+{
+    atomic_store_explicit(&lane->nic->helper.wanted, true, memory_order_relaxed);
+    return 0;
 }
 
 // One lane's, by a call that has to have it: who runs it without an end steps back.

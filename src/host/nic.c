@@ -153,8 +153,10 @@ uint32_t vb_nic_progress(struct vb_nic *nic)
     for (uint32_t i = 0; i < nic->lanes; i++) {
         struct vb_lane *lane = &nic->lane[i];
         if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
-            pthread_mutex_trylock(&lane->lock) != 0)
-            continue; // another thread is running it, or wants to
+            pthread_mutex_trylock(&lane->lock) != 0) {
+            vb_lane_is_taken(lane); // another thread is running it, or wants to
+            continue;
+        }
         steps += vb_lane_run(lane);
         pthread_mutex_unlock(&lane->lock);
     }
