@@ -39,6 +39,14 @@ static inline void vb_fifo_push(struct vb_fifo *f, struct vb_link *l)
     f->head.prev = l;
 }
 
+static inline void vb_fifo_push_front(struct vb_fifo *f, struct vb_link *l)
+{
+    l->prev = &f->head;
+    l->next = f->head.next;
+    l->next->prev = l;
+    f->head.next = l;
+}
+
 static inline void vb_link_remove(struct vb_link *l)
 {
     l->prev->next = l->next;

@@ -81,7 +81,6 @@ static struct vb_rdmacm_id *form_id(const struct vb_rdmacm_id *listener,
 
     if (!i)
         return NULL;
-    i->passive = true;
     i->state = VB_RDMACM_REQUESTED;
     i->from = (struct vb_rdmacm_name){.ip = names->target, .port = vb_cma_port(service_id)};
     i->to = (struct vb_rdmacm_name){.ip = names->source, .port = names->port};

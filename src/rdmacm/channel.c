@@ -4,9 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct vb_rdmacm_channel *channel_of(struct rdma_event_channel *channel)
@@ -107,6 +111,8 @@ void vb_rdmacm_queue(struct vb_rdmacm_event *e)
     e->channel = channel_of(e->owner->id.channel);
     vb_fifo_push(&e->channel->events, &e->link);
     show(e->channel);
+    atomic_fetch_add(&e->channel->queued, 1);
+    syscall(SYS_futex, &e->channel->queued, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 void vb_rdmacm_tell(struct vb_rdmacm_id *i, enum rdma_cm_event_type type, int status)
@@ -167,6 +173,21 @@ static bool finish(struct vb_rdmacm_event *e)
     }
 }
 
+// Until more than `queued` events have come. After a signal handler with SA_RESTART the system goes
+// on with this call, as it does with the read() of other libraries, and never with a poll(); after
+// others it is EINTR. A thread may be cancelled here.
+static int sleep_on(struct vb_rdmacm_channel *c, uint32_t queued)
+{
+    int before;
+
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+    long result = syscall(SYS_futex, &c->queued, FUTEX_WAIT_PRIVATE, queued, NULL, NULL, 0);
+    int error = errno;
+    pthread_setcanceltype(before, NULL);
+    errno = error;
+    return result == 0 || error == EAGAIN ? 0 : -1;
+}
+
 VB_RAW_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
                                     struct rdma_cm_event **event)
 {
@@ -180,6 +201,7 @@ VB_RAW_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
     for (;;) {
         vb_rdmacm_lock();
         bool dead = c->dead;
+        uint32_t queued = atomic_load(&c->queued);
         e = dead ? NULL : take(c);
         vb_rdmacm_unlock();
         while (dead)
@@ -188,12 +210,11 @@ VB_RAW_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             break;
         if (e)
             continue;
-        struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
         if (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) {
             errno = EAGAIN;
             return -1;
         }
-        if (poll(&fd, 1, -1) < 0)
+        if (sleep_on(c, queued) != 0)
             return -1;
     }
     *event = &e->event;

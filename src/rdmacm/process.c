@@ -6,6 +6,7 @@
 #include "base/cancel.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -298,10 +299,11 @@ struct ibv_pd *vb_rdmacm_pd(void)
 
 struct ibv_xrcd *vb_rdmacm_xrcd(void)
 {
-    struct ibv_xrcd_init_attr attr = {
-        .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = 0};
+    struct ibv_xrcd_init_attr attr = {.comp_mask =
+                                          IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+                                      .fd = -1,
+                                      .oflags = O_CREAT};
 
-    attr.oflags = 0100; // O_CREAT
     if (!process.xrcd)
         process.xrcd = ibv_open_xrcd(process.context, &attr);
     return process.xrcd;

@@ -52,8 +52,9 @@ struct vb_rdmacm_channel {
     struct rdma_event_channel channel;
     uint32_t generation;
     struct vb_fifo events;
-    bool told; // the descriptor is readable
-    bool dead; // destroyed; but who waits for its events may come once more
+    _Atomic uint32_t queued; // so far: who waits sleeps while it stays the same
+    bool told;               // the descriptor is readable
+    bool dead;               // destroyed; but who waits for its events may come once more
 };
 
 // A port of a port space that ids of this process have.
@@ -82,7 +83,6 @@ struct vb_rdmacm_id {
     uint32_t generation;
     enum vb_rdmacm_state state;
     bool sync;           // it has a channel of its own, and calls wait
-    bool passive;        // it came with a request
     bool connected;      // once
     bool condemned;      // it is being destroyed, or its channel was
     struct vb_link all;  // of the process

@@ -183,14 +183,10 @@ int vb_rs_await_connected(struct vb_rsocket *rs, int flags)
 static int start(struct vb_rsocket *rs, const struct sockaddr *addr, socklen_t len)
 {
     struct sockaddr_storage copy;
+    int err = vb_rs_address_copy(addr, len, &copy);
 
-    if (!addr || len < sizeof(struct sockaddr_in) ||
-        (addr->sa_family == AF_INET6 && len < sizeof(struct sockaddr_in6)))
-        return -EINVAL;
-    if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
-        return -EAFNOSUPPORT;
-    memset(&copy, 0, sizeof copy);
-    memcpy(&copy, addr, len < sizeof copy ? len : sizeof copy);
+    if (err)
+        return err;
     rs->state = VB_RS_RESOLVING_ADDRESS;
     if (rdma_resolve_addr(rs->id, NULL, (struct sockaddr *)&copy, RESOLVE_MS)) {
         int error = errno;
@@ -341,7 +337,8 @@ static bool is_accepted(struct vb_rsocket *rs, const void *context)
 {
     const struct acceptance *a = context;
 
-    *a->err = rs->state == VB_RS_LISTENING ? accept_one(rs, a->made) : -EINVAL;
+    bool listens = rs->state == VB_RS_LISTENING && !rs->stopped;
+    *a->err = listens ? accept_one(rs, a->made) : -EINVAL;
     return *a->err != -EAGAIN;
 }
 

@@ -12,7 +12,6 @@ enum {
     SLOTS_MAX = 4096,  // of 2 KB, each way
     QKEY = 0x01234567, // of all queue pairs of the manager's UDP port space
 };
-#define RECEIVE_ID  (UINT64_C(1) << 63)
 #define FAREWELL_NS (INT64_C(1) * 1000000000)
 
 int vb_rs_datagrams_create(struct vb_rsocket *rs)
@@ -36,8 +35,9 @@ int vb_rs_datagrams_start(struct vb_rsocket *rs)
     d->ring_size = VB_RS_LANES * d->rq + VB_RS_EARLY + 1u;
     d->send = calloc(d->sq, VB_RS_SLOT_BYTES);
     d->free_slots = calloc(d->sq, sizeof *d->free_slots);
+    d->slot_dest = calloc(d->sq, sizeof(struct vb_rs_dest *));
     d->ring = calloc(d->ring_size, sizeof *d->ring);
-    if (!d->send || !d->free_slots || !d->ring)
+    if (!d->send || !d->free_slots || !d->slot_dest || !d->ring)
         return -ENOMEM;
     for (uint16_t i = 0; i < d->sq; i++)
         d->free_slots[d->free_count++] = i;
@@ -61,6 +61,7 @@ void vb_rs_datagrams_destroy(struct vb_rsocket *rs)
         close(rs->fd);
     free(d->send);
     free(d->free_slots);
+    free(d->slot_dest);
     free(d->ring);
     free(d);
 }
@@ -101,6 +102,12 @@ static void arrive(struct vb_rs_datagrams *d, struct vb_rs_lane *lane, const str
         vb_rs_lane_receive(lane, a.slot);
 }
 
+static void free_slot(struct vb_rs_datagrams *d, uint16_t slot)
+{
+    d->slot_dest[slot]->uses--;
+    d->free_slots[d->free_count++] = slot;
+}
+
 static void poll_lane(struct vb_rs_datagrams *d, struct vb_rs_lane *lane)
 {
     struct ibv_wc wc[BATCH];
@@ -109,10 +116,10 @@ static void poll_lane(struct vb_rs_datagrams *d, struct vb_rs_lane *lane)
     do {
         n = ibv_poll_cq(lane->cq, BATCH, wc);
         for (int i = 0; i < n; i++) {
-            if (wc[i].wr_id & RECEIVE_ID)
+            if (wc[i].wr_id & VB_RS_RECEIVE_ID)
                 arrive(d, lane, &wc[i]);
             else
-                d->free_slots[d->free_count++] = (uint16_t)wc[i].wr_id;
+                free_slot(d, (uint16_t)wc[i].wr_id);
         }
     } while (n == BATCH);
 }
@@ -211,15 +218,12 @@ int vb_rs_datagrams_connect(struct vb_rsocket *rs, const struct sockaddr *to, so
         d->connected = NULL;
         return 0;
     }
-    return err ? err : vb_rs_dest_for(rs, to, len, &d->connected);
-}
-
-static size_t length(const struct iovec *iov, int count)
-{
-    size_t sum = 0;
-    for (int i = 0; i < count; i++)
-        sum += iov[i].iov_len;
-    return sum;
+    struct vb_rs_dest *dest;
+    if (!err)
+        err = vb_rs_dest_for(rs, to, len, &dest);
+    if (!err)
+        d->connected = dest;
+    return err;
 }
 
 static int post(struct vb_rsocket *rs, struct vb_rs_dest *dest, const struct iovec *iov, int count)
@@ -229,6 +233,8 @@ static int post(struct vb_rsocket *rs, struct vb_rs_dest *dest, const struct iov
     uint8_t *start = d->send + (size_t)slot * VB_RS_SLOT_BYTES;
     uint8_t *at = start + vb_rs_ud_encode((struct sockaddr *)&dest->lane->own, start);
 
+    d->slot_dest[slot] = dest;
+    dest->uses++;
     for (int i = 0; i < count; i++) {
         if (iov[i].iov_len)
             memcpy(at, iov[i].iov_base, iov[i].iov_len);
@@ -248,16 +254,34 @@ static int post(struct vb_rsocket *rs, struct vb_rs_dest *dest, const struct iov
         };
     int error = ibv_post_send(dest->lane->id->qp, &wr, &bad);
     if (error)
-        d->free_slots[d->free_count++] = slot;
+        free_slot(d, slot);
     return -error;
+}
+
+// The peer must not be forgotten meanwhile.
+static int send_to(struct vb_rsocket *rs, struct vb_rs_dest *dest, const struct iovec *iov,
+                   int count, int flags)
+{
+    int err = 0;
+
+    dest->uses++;
+    if (!dest->ah)
+        vb_rs_dest_listen(rs); // the answer may be here
+    if (!dest->ah)
+        err = vb_rs_dest_send_udp(rs, dest, VB_RS_DATA, iov, count, flags);
+    else if (!rs->datagrams->free_count)
+        err = vb_rs_wait(rs, flags, VB_RS_OUT, has_slot, NULL);
+    if (!err && dest->ah)
+        err = post(rs, dest, iov, count);
+    dest->uses--;
+    return err;
 }
 
 ssize_t vb_rs_datagrams_send(struct vb_rsocket *rs, const struct iovec *iov, int count, int flags,
                              const struct sockaddr *to, socklen_t len)
 {
-    struct vb_rs_datagrams *d = rs->datagrams;
-    struct vb_rs_dest *dest = d->connected;
-    size_t bytes = length(iov, count);
+    struct vb_rs_dest *dest = rs->datagrams->connected;
+    size_t bytes = vb_rs_length(iov, count);
     int err = vb_rs_datagrams_start(rs);
 
     if (!err && to)
@@ -266,16 +290,8 @@ ssize_t vb_rs_datagrams_send(struct vb_rsocket *rs, const struct iovec *iov, int
         err = -EDESTADDRREQ;
     if (!err && bytes > VB_RS_SLOT_BYTES - VB_RS_UDP_HEADER6)
         err = -EMSGSIZE;
-    if (err)
-        return err;
-    if (!dest->ah)
-        vb_rs_dest_listen(rs); // the answer may be here
-    if (!dest->ah)
-        err = vb_rs_dest_send_udp(rs, dest, VB_RS_DATA, iov, count, flags);
-    else if (!d->free_count)
-        err = vb_rs_wait(rs, flags, VB_RS_OUT, has_slot, NULL);
-    if (!err && dest->ah)
-        err = post(rs, dest, iov, count);
+    if (!err)
+        err = send_to(rs, dest, iov, count, flags);
     return err ? err : (ssize_t)bytes;
 }
 

@@ -14,24 +14,22 @@ enum {
     PIECES = 8,
 };
 
-socklen_t vb_rs_address_bytes(const struct sockaddr *a)
+static void free_dest(struct vb_rs_dest *dest)
 {
-    return a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (dest->ah)
+        ibv_destroy_ah(dest->ah);
+    free(dest);
 }
 
-bool vb_rs_address_equal(const struct sockaddr_storage *a, const struct sockaddr *b)
+// Whoever sends to us by UDP becomes a peer, so there is an end to their number.
+static bool make_room(struct vb_rs_datagrams *d)
 {
-    const struct sockaddr_in *a4 = (const struct sockaddr_in *)a;
-    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a;
-    const struct sockaddr_in *b4 = (const struct sockaddr_in *)(const void *)b;
-    const struct sockaddr_in6 *b6 = (const struct sockaddr_in6 *)(const void *)b;
-
-    if (a->ss_family != b->sa_family)
-        return false;
-    if (b->sa_family == AF_INET)
-        return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
-    return a6->sin6_port == b6->sin6_port &&
-           memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof a6->sin6_addr) == 0;
+    if (d->dest_count < VB_RS_DESTS)
+        return true;
+    struct vb_rs_dest *oldest = vb_rs_dests_take_idle(d);
+    if (oldest)
+        free_dest(oldest);
+    return oldest;
 }
 
 int vb_rs_dest_for(struct vb_rsocket *rs, const struct sockaddr *to, socklen_t len,
@@ -43,20 +41,23 @@ int vb_rs_dest_for(struct vb_rsocket *rs, const struct sockaddr *to, socklen_t l
         return -EINVAL;
     if (to->sa_family != rs->domain || len < vb_rs_address_bytes(to))
         return -EAFNOSUPPORT;
-    for (*found = d->dests; *found; *found = (*found)->next)
-        if (vb_rs_address_equal(&(*found)->addr, to))
-            return 0;
-    struct vb_rs_dest *dest = calloc(1, sizeof *dest);
+    struct vb_rs_dest *dest = vb_rs_dests_find(d, to);
+    if (dest) {
+        *found = dest;
+        return 0;
+    }
+    struct vb_rs_lane *lane;
+    int err = vb_rs_lane_for(rs, to, &lane);
+    if (err)
+        return err;
+    if (!make_room(d))
+        return -ENOBUFS;
+    dest = calloc(1, sizeof *dest);
     if (!dest)
         return -ENOMEM;
-    int err = vb_rs_lane_for(rs, to, &dest->lane);
-    if (err) {
-        free(dest);
-        return err;
-    }
+    dest->lane = lane;
     memcpy(&dest->addr, to, vb_rs_address_bytes(to));
-    dest->next = d->dests;
-    d->dests = dest;
+    vb_rs_dests_add(d, dest);
     *found = dest;
     return 0;
 }
@@ -66,9 +67,7 @@ void vb_rs_dests_free(struct vb_rs_datagrams *d)
     while (d->dests) {
         struct vb_rs_dest *dest = d->dests;
         d->dests = dest->next;
-        if (dest->ah)
-            ibv_destroy_ah(dest->ah);
-        free(dest);
+        free_dest(dest);
     }
 }
 

@@ -10,7 +10,6 @@
 enum {
     BATCH = 16
 };
-static const uint64_t RECEIVE_ID = UINT64_C(1) << 63;
 
 // Ends the stream because of an error, which the next call reports.
 void vb_rs_break(struct vb_rsocket *rs, int error)
@@ -103,8 +102,8 @@ static int post_receives(struct vb_rsocket *rs, unsigned count)
     while (count) {
         unsigned n = count < BATCH ? count : BATCH;
         for (unsigned i = 0; i < n; i++)
-            wr[i] =
-                (struct ibv_recv_wr){.wr_id = RECEIVE_ID, .next = i + 1 < n ? &wr[i + 1] : NULL};
+            wr[i] = (struct ibv_recv_wr){.wr_id = VB_RS_RECEIVE_ID,
+                                         .next = i + 1 < n ? &wr[i + 1] : NULL};
         int error = ibv_post_recv(rs->id->qp, wr, &bad);
         if (error)
             return -error;
@@ -218,7 +217,7 @@ static int error_of(enum ibv_wc_status status)
 // True if a receive is to be posted again.
 static bool handle(struct vb_rsocket *rs, const struct ibv_wc *wc)
 {
-    bool is_receive = wc->wr_id & RECEIVE_ID;
+    bool is_receive = wc->wr_id & VB_RS_RECEIVE_ID;
 
     if (!is_receive) {
         if (wc->status != IBV_WC_SUCCESS)

@@ -102,8 +102,7 @@ int vb_rs_lane_receive(struct vb_rs_lane *lane, uint32_t slot)
     struct ibv_sge sge = {.addr = (uintptr_t)(lane->recv + (size_t)slot * RECEIVE_BYTES),
                           .length = RECEIVE_BYTES,
                           .lkey = lane->recv_mr->lkey};
-    struct ibv_recv_wr *bad,
-        wr = {.wr_id = UINT64_C(1) << 63 | slot, .sg_list = &sge, .num_sge = 1};
+    struct ibv_recv_wr *bad, wr = {.wr_id = VB_RS_RECEIVE_ID | slot, .sg_list = &sge, .num_sge = 1};
 
     return -ibv_post_recv(lane->id->qp, &wr, &bad);
 }

@@ -4,6 +4,18 @@
 
 #include <string.h>
 
+int vb_rs_address_copy(const struct sockaddr *addr, socklen_t len, struct sockaddr_storage *copy)
+{
+    if (!addr || len < sizeof(struct sockaddr_in) ||
+        (addr->sa_family == AF_INET6 && len < sizeof(struct sockaddr_in6)))
+        return -EINVAL;
+    if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+        return -EAFNOSUPPORT;
+    memset(copy, 0, sizeof *copy);
+    memcpy(copy, addr, len < sizeof *copy ? len : sizeof *copy);
+    return 0;
+}
+
 static int give(const struct sockaddr *from, struct sockaddr *to, socklen_t *len)
 {
     socklen_t full =

@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum {
@@ -117,16 +116,10 @@ int rsocket(int domain, int type, int protocol)
 static int bind_stream(struct vb_rsocket *rs, const struct sockaddr *addr, socklen_t len)
 {
     struct sockaddr_storage copy;
+    int err = rs->state == VB_RS_IDLE ? vb_rs_address_copy(addr, len, &copy) : -EINVAL;
 
-    if (rs->state != VB_RS_IDLE)
-        return -EINVAL;
-    if (!addr || len < sizeof(struct sockaddr_in) ||
-        (addr->sa_family == AF_INET6 && len < sizeof(struct sockaddr_in6)))
-        return -EINVAL;
-    if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
-        return -EAFNOSUPPORT;
-    memset(&copy, 0, sizeof copy);
-    memcpy(&copy, addr, len < sizeof copy ? len : sizeof copy);
+    if (err)
+        return err;
     if (rdma_bind_addr(rs->id, (struct sockaddr *)&copy))
         return -errno;
     rs->state = VB_RS_BOUND;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rpoll() and rselect(), over rsockets and ordinary descriptors alike.
+#include "rsocket/sets.h"
 #include "rsocket/socket.h"
 
 #include <poll.h>
@@ -41,6 +42,8 @@ static short ready(struct vb_rsocket *rs, short events)
     case VB_RS_CONNECTED: return stream_events(rs, events);
     case VB_RS_FAILED: return (short)((events & (IN_EVENTS | OUT_EVENTS)) | POLLERR | POLLHUP);
     case VB_RS_LISTENING:
+        if (rs->stopped)
+            return (short)((events & IN_EVENTS) | POLLHUP);
         p = (struct pollfd){.fd = rs->channel->fd, .events = POLLIN};
         return poll(&p, 1, 0) == 1 ? events & IN_EVENTS : 0;
     case VB_RS_IDLE:
@@ -212,74 +215,16 @@ int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
     return found < 0 ? vb_rs_fail(-found) : found;
 }
 
-static bool is_in(int fd, const fd_set *set)
-{
-    return set && FD_ISSET(fd, set);
-}
-
-static nfds_t from_sets(int nfds, const fd_set *in, const fd_set *out, const fd_set *except,
-                        struct pollfd *fds)
-{
-    nfds_t count = 0;
-
-    for (int fd = 0; fd < nfds; fd++) {
-        short events = (short)((is_in(fd, in) ? POLLIN : 0) | (is_in(fd, out) ? POLLOUT : 0) |
-                               (is_in(fd, except) ? POLLPRI : 0));
-        if (events)
-            fds[count++] = (struct pollfd){.fd = fd, .events = events};
-    }
-    return count;
-}
-
-static int mark(int fd, fd_set *set, bool on)
-{
-    if (!on || !set)
-        return 0;
-    FD_SET(fd, set);
-    return 1;
-}
-
-static int to_sets(const struct pollfd *fds, nfds_t count, fd_set *in, fd_set *out, fd_set *except)
-{
-    int marked = 0;
-
-    for (nfds_t i = 0; i < count; i++)
-        if (fds[i].revents & POLLNVAL)
-            return -EBADF;
-    if (in)
-        FD_ZERO(in);
-    if (out)
-        FD_ZERO(out);
-    if (except)
-        FD_ZERO(except);
-    for (nfds_t i = 0; i < count; i++) {
-        short e = fds[i].events, r = fds[i].revents;
-        marked += mark(fds[i].fd, in, e & POLLIN && r & (POLLIN | POLLHUP | POLLERR));
-        marked += mark(fds[i].fd, out, e & POLLOUT && r & (POLLOUT | POLLERR));
-        marked += mark(fds[i].fd, except, e & POLLPRI && r & POLLPRI);
-    }
-    return marked;
-}
-
-static int milliseconds(const struct timeval *t)
-{
-    if (!t)
-        return -1;
-    if (t->tv_sec > 2000000)
-        return 2000000000;
-    return (int)(t->tv_sec * 1000 + (t->tv_usec + 999) / 1000);
-}
-
 int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
+    const struct vb_rs_sets sets = {readfds, writefds, exceptfds};
     struct pollfd fds[FD_SETSIZE];
 
-    if (nfds < 0 || nfds > FD_SETSIZE || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
+    if (!vb_rs_sets_valid(nfds, timeout))
         return vb_rs_fail(EINVAL);
-    nfds_t count = from_sets(nfds, readfds, writefds, exceptfds, fds);
-    int found = rpoll(fds, count, milliseconds(timeout));
-    if (found < 0)
+    nfds_t count = vb_rs_sets_list(&sets, nfds, fds);
+    if (rpoll(fds, count, vb_rs_sets_timeout_ms(timeout)) < 0)
         return -1;
-    found = to_sets(fds, count, readfds, writefds, exceptfds);
+    int found = vb_rs_sets_update(&sets, fds, count);
     return found < 0 ? vb_rs_fail(-found) : found;
 }

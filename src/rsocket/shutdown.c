@@ -7,6 +7,26 @@
 #define FAREWELL_NS (INT64_C(10) * 1000000000)
 #define HASTY_NS    INT64_C(1000000)
 
+// Newer than Debian 12's header.
+#define EVENT_USER ((enum rdma_cm_event_type)16)
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+                        uint64_t arg);
+
+// Who sleeps on it in the kernel looks again, by an event of our own.
+static void wake_sleeper(struct vb_rsocket *rs)
+{
+    if (rs->sleeper && rs->id)
+        (void)rdma_write_cm_event(rs->id, EVENT_USER, 0, 0);
+}
+
+// As in Linux, who waits in raccept() returns.
+static int stop_listening(struct vb_rsocket *rs)
+{
+    rs->stopped = true;
+    wake_sleeper(rs);
+    return 0;
+}
+
 static bool has_slot(struct vb_rsocket *rs, const void *context)
 {
     (void)context;
@@ -59,6 +79,7 @@ static int end_stream(struct vb_rsocket *rs, int how)
 
     if (how == SHUT_RD) {
         s->may_read = false;
+        wake_sleeper(rs);
         return s->may_write ? 0 : tell(rs, VB_RS_DISCONNECT);
     }
     if (how == SHUT_WR) {
@@ -78,8 +99,10 @@ int vb_rs_shutdown(struct vb_rsocket *rs, int how)
 
     if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
         return -EINVAL;
-    if (rs->type == SOCK_DGRAM || rs->state == VB_RS_LISTENING)
+    if (rs->type == SOCK_DGRAM)
         return 0;
+    if (rs->state == VB_RS_LISTENING)
+        return how == SHUT_WR ? 0 : stop_listening(rs);
     if (rs->state != VB_RS_CONNECTED)
         return -ENOTCONN;
     if (rs->stream.connected)
@@ -119,6 +142,7 @@ int rclose(int socket)
     if (rs->id && !rs->disconnected && rs->state == VB_RS_CONNECTED)
         rdma_disconnect(rs->id);
     rs->closing = true;
+    wake_sleeper(rs);
     pthread_cond_broadcast(&rs->turn);
     pthread_mutex_unlock(&rs->lock);
     vb_rs_put(rs);

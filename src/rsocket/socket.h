@@ -18,6 +18,8 @@
 
 struct vb_rs_datagrams;
 
+#define VB_RS_RECEIVE_ID (UINT64_C(1) << 63) // in the id of a work request that is a receive
+
 enum vb_rs_state {
     VB_RS_IDLE,
     VB_RS_BOUND,
@@ -65,6 +67,7 @@ struct vb_rsocket {
     const void *sleeper;  // who sleeps in the kernel on this socket's descriptors
     enum vb_rs_state state;
     bool nonblocking, closing;
+    bool stopped;         // a listener that was shut down
     bool heard;           // something completed since
     uint64_t heard_ns;    // when it was looked at
     uint64_t leave_by_ns; // the process exits; 0: it does not
@@ -105,6 +108,9 @@ void vb_rs_free(struct vb_rsocket *rs);
 int vb_rs_open_channel(struct vb_rsocket *rs);
 int vb_rs_fail(int error); // sets errno; returns -1
 int vb_rs_answer(int err); // 0, or -1 with errno
+
+// name.c: a program's address, checked, in memory of its own.
+int vb_rs_address_copy(const struct sockaddr *addr, socklen_t len, struct sockaddr_storage *copy);
 
 // endpoint.c
 int vb_rs_end_create(struct vb_rsocket *rs);
@@ -148,6 +154,7 @@ int vb_rs_wait(struct vb_rsocket *rs, int flags, enum vb_rs_way way, vb_rs_test 
 int vb_rs_await_connected(struct vb_rsocket *rs, int flags);
 
 // transfer.c
+size_t vb_rs_length(const struct iovec *iov, int count); // in bytes
 int vb_rs_take_error(struct vb_rsocket *rs);
 int vb_rs_await_room(struct vb_rsocket *rs, int flags);
 

@@ -43,11 +43,10 @@ int vb_rs_await_room(struct vb_rsocket *rs, int flags)
 
 struct cursor {
     const struct iovec *iov;
-    int count;
     size_t at; // in the first
 };
 
-static size_t length(const struct iovec *iov, int count)
+size_t vb_rs_length(const struct iovec *iov, int count)
 {
     size_t sum = 0;
     for (int i = 0; i < count; i++)
@@ -75,8 +74,8 @@ static void gather(struct cursor *c, uint8_t *to, size_t bytes)
 
 static ssize_t send_stream(struct vb_rsocket *rs, const struct iovec *iov, int count, int flags)
 {
-    struct cursor c = {iov, count, 0};
-    size_t total = length(iov, count), left = total;
+    struct cursor c = {iov, 0};
+    size_t total = vb_rs_length(iov, count), left = total;
     int err = vb_rs_await_connected(rs, flags);
 
     if (!err && !rs->stream.may_write)
@@ -187,7 +186,7 @@ static size_t scatter(struct vb_rsocket *rs, const struct iovec *iov, int count,
 
 static ssize_t receive_stream(struct vb_rsocket *rs, const struct iovec *iov, int count, int flags)
 {
-    size_t want = length(iov, count), got = 0;
+    size_t want = vb_rs_length(iov, count), got = 0;
     bool peek = flags & MSG_PEEK;
     int err = vb_rs_await_connected(rs, flags);
 

@@ -111,26 +111,31 @@ static int move_passive(int fd)
 }
 
 // Without an rsocket in the end, the connection goes on as it is.
-static void move(int fd, struct vb_rp_entry *entry)
+static int move(int fd, enum vb_rp_mode from)
 {
     vb_rp_enter();
-    int rs = entry->mode == VB_RP_FORK_ACTIVE ? move_active(fd) : move_passive(fd);
+    int rs = from == VB_RP_FORK_ACTIVE ? move_active(fd) : move_passive(fd);
     if (rs >= 0) {
         copy_options(fd, rs);
         vb_rp_real()->shutdown(fd, SHUT_RDWR);
     }
     vb_rp_leave();
-    entry->rs = rs;
-    entry->mode = rs >= 0 ? VB_RP_RSOCKET : VB_RP_PLAIN;
+    return rs;
 }
 
-struct vb_rp_entry *vb_rp_ready(int fd)
+struct vb_rp_entry *vb_rp_begin_transfer(int fd)
 {
-    struct vb_rp_entry *entry = vb_rp_find(fd);
+    struct vb_rp_entry *entry = vb_rp_get(fd);
+    enum vb_rp_mode from;
 
     if (!entry)
         return NULL;
-    if (entry->mode == VB_RP_FORK_ACTIVE || entry->mode == VB_RP_FORK_PASSIVE)
-        move(fd, entry);
-    return entry->mode == VB_RP_RSOCKET ? entry : NULL;
+    if (entry->mode != VB_RP_RSOCKET && vb_rp_move_begin(entry, &from))
+        vb_rp_move_end(entry, move(fd, from));
+    if (entry->mode == VB_RP_RSOCKET) {
+        vb_rp_enter();
+        return entry;
+    }
+    vb_rp_put(entry);
+    return NULL;
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdarg.h>
+#include <string.h>
 #include <unistd.h>
 
 VB_RP_EXPORT int fcntl64(int fd, int cmd, ...);
@@ -14,18 +15,10 @@ static void close_rsocket(int rs)
 {
     int error = errno;
 
-    if (rs < 0)
-        return;
     vb_rp_enter();
     rclose(rs);
     vb_rp_leave();
     errno = error;
-}
-
-// A number that was closed behind our back is not the old socket any more.
-static void forget(int fd)
-{
-    close_rsocket(vb_rp_remove(fd));
 }
 
 static bool may_be_forked(int domain, int type, int protocol)
@@ -54,7 +47,7 @@ VB_RP_EXPORT int socket(int domain, int type, int protocol)
 
     if (fd < 0 || vb_rp_is_own(__builtin_return_address(0)))
         return fd;
-    forget(fd);
+    vb_rp_remove(fd); // a number that was closed behind our back is not the old socket any more
     if ((domain != AF_INET && domain != AF_INET6) || !vb_rp_is_asked_for(domain, type, protocol))
         return fd;
     if (may_be_forked(domain, type, protocol)) {
@@ -69,29 +62,31 @@ VB_RP_EXPORT int socket(int domain, int type, int protocol)
 
 VB_RP_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 {
-    struct vb_rp_entry *entry = vb_rp_find(fd);
+    struct vb_rp_entry *entry = vb_rp_begin(fd);
 
-    if (!entry || entry->mode != VB_RP_RSOCKET)
+    if (!entry)
         return vb_rp_real()->bind(fd, addr, len);
-    vb_rp_enter();
     int result = rbind(entry->rs, addr, len);
-    vb_rp_leave();
+    if (result == 0 && len <= sizeof entry->bound) {
+        memcpy(&entry->bound, addr, len);
+        entry->bound_len = len;
+    }
+    vb_rp_end(entry);
     return result;
 }
 
 VB_RP_EXPORT int listen(int fd, int backlog)
 {
-    struct vb_rp_entry *entry = vb_rp_find(fd);
+    struct vb_rp_entry *entry = vb_rp_begin(fd);
 
-    if (!entry || entry->mode != VB_RP_RSOCKET) {
-        int result = vb_rp_real()->listen(fd, backlog);
-        if (result == 0 && entry && entry->mode == VB_RP_FORK)
-            entry->mode = VB_RP_FORK_LISTENING;
-        return result;
+    if (entry)
+        VB_RP_END_WITH(entry, rlisten(entry->rs, backlog));
+    int result = vb_rp_real()->listen(fd, backlog);
+    entry = result == 0 ? vb_rp_get(fd) : NULL;
+    if (entry) {
+        vb_rp_advance(entry, VB_RP_FORK, VB_RP_FORK_LISTENING);
+        vb_rp_put(entry);
     }
-    vb_rp_enter();
-    int result = rlisten(entry->rs, backlog);
-    vb_rp_leave();
     return result;
 }
 
@@ -118,7 +113,7 @@ static int accept_rsocket(int listener, struct sockaddr *addr, socklen_t *len, i
     if (rs < 0)
         return -1;
     if (fd >= 0) {
-        forget(fd);
+        vb_rp_remove(fd);
         if (vb_rp_add(fd, rs, VB_RP_RSOCKET))
             return fd;
         vb_rp_real()->close(fd);
@@ -128,16 +123,30 @@ static int accept_rsocket(int listener, struct sockaddr *addr, socklen_t *len, i
     return -1;
 }
 
+static bool is_forked_listener(int fd)
+{
+    struct vb_rp_entry *entry = vb_rp_get(fd);
+    bool is = entry && entry->mode == VB_RP_FORK_LISTENING;
+
+    if (entry)
+        vb_rp_put(entry);
+    return is;
+}
+
 VB_RP_EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-    struct vb_rp_entry *entry = vb_rp_find(fd);
+    struct vb_rp_entry *entry = vb_rp_get_rsocket(fd);
 
-    if (entry && entry->mode == VB_RP_RSOCKET)
-        return accept_rsocket(entry->rs, addr, len, flags);
+    if (entry) {
+        int made = accept_rsocket(entry->rs, addr, len, flags);
+        vb_rp_put(entry);
+        return made;
+    }
+    bool forked = is_forked_listener(fd);
     int made = vb_rp_real()->accept4(fd, addr, len, flags);
     if (made >= 0 && !vb_rp_is_own(__builtin_return_address(0)))
-        forget(made);
-    if (made >= 0 && entry && entry->mode == VB_RP_FORK_LISTENING)
+        vb_rp_remove(made);
+    if (made >= 0 && forked)
         vb_rp_add(made, -1, VB_RP_FORK_PASSIVE);
     return made;
 }
@@ -147,46 +156,66 @@ VB_RP_EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
     return accept4(fd, addr, len, 0);
 }
 
-VB_RP_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
+static bool is_final(int error)
 {
-    struct vb_rp_entry *entry = vb_rp_find(fd);
+    return error != EINPROGRESS && error != EISCONN && error != EALREADY && error != EINTR;
+}
 
-    if (!entry || entry->mode != VB_RP_RSOCKET) {
-        if (entry && entry->mode == VB_RP_FORK)
-            entry->mode = VB_RP_FORK_ACTIVE;
-        return vb_rp_real()->connect(fd, addr, len);
-    }
-    vb_rp_enter();
+static int connect_rsocket(int fd, struct vb_rp_entry *entry, const struct sockaddr *addr,
+                           socklen_t len)
+{
+    const struct vb_rp_real *real = vb_rp_real();
     int result = rconnect(entry->rs, addr, len);
-    vb_rp_leave();
-    if (result == 0 || errno == EINPROGRESS || errno == EISCONN || errno == EALREADY ||
-        errno == EINTR)
+    struct sockaddr_storage own = entry->bound;
+    socklen_t own_len = entry->bound_len;
+
+    vb_rp_end(entry);
+    if (result == 0 || !is_final(errno))
         return result;
     // Whoever answers there may speak TCP.
-    close_rsocket(vb_rp_remove(fd));
+    vb_rp_remove(fd);
+    if (own_len && real->bind(fd, (struct sockaddr *)&own, own_len))
+        return -1;
+    return real->connect(fd, addr, len);
+}
+
+VB_RP_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    struct vb_rp_entry *entry = vb_rp_begin(fd);
+
+    if (entry)
+        return connect_rsocket(fd, entry, addr, len);
+    entry = vb_rp_get(fd);
+    if (entry) {
+        vb_rp_advance(entry, VB_RP_FORK, VB_RP_FORK_ACTIVE);
+        vb_rp_put(entry);
+    }
     return vb_rp_real()->connect(fd, addr, len);
 }
 
 VB_RP_EXPORT int shutdown(int fd, int how)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
 
     if (!entry)
         return vb_rp_real()->shutdown(fd, how);
-    vb_rp_enter();
-    int result = rshutdown(entry->rs, how);
-    vb_rp_leave();
-    return result;
+    VB_RP_END_WITH(entry, rshutdown(entry->rs, how));
 }
 
 VB_RP_EXPORT int close(int fd)
 {
-    const struct vb_rp_real *real = vb_rp_real();
+    if (vb_rp_has(fd))
+        vb_rp_remove(fd);
+    return vb_rp_real()->close(fd);
+}
 
-    if (!vb_rp_find(fd))
-        return real->close(fd);
-    close_rsocket(vb_rp_remove(fd));
-    return real->close(fd);
+// A copy is of the connection that is there, so a move comes first.
+static void settle(int fd)
+{
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
+
+    if (entry)
+        vb_rp_end(entry);
 }
 
 static int shared(int fd, int copy)
@@ -195,42 +224,40 @@ static int shared(int fd, int copy)
 
     if (copy < 0)
         return copy;
-    forget(copy);
-    entry = vb_rp_find(fd);
-    if (entry)
+    vb_rp_remove(copy);
+    entry = vb_rp_get(fd);
+    if (entry) {
         vb_rp_share(copy, entry);
+        vb_rp_put(entry);
+    }
     return copy;
 }
 
 VB_RP_EXPORT int dup(int fd)
 {
-    vb_rp_ready(fd);
+    settle(fd);
     int copy = vb_rp_real()->dup(fd);
     return vb_rp_is_own(__builtin_return_address(0)) ? copy : shared(fd, copy);
 }
 
 VB_RP_EXPORT int dup2(int fd, int to)
 {
-    vb_rp_ready(fd);
+    settle(fd);
     int copy = vb_rp_real()->dup2(fd, to);
     return fd == to || vb_rp_is_own(__builtin_return_address(0)) ? copy : shared(fd, copy);
 }
 
 static int control(int fd, int cmd, void *argument)
 {
-    const struct vb_rp_real *real = vb_rp_real();
-    struct vb_rp_entry *entry = vb_rp_find(fd);
-    int result = real->fcntl(fd, cmd, argument);
+    int result = vb_rp_real()->fcntl(fd, cmd, argument);
 
-    if (!entry || result < 0)
+    if (result < 0 || !vb_rp_has(fd))
         return result;
     if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
         return shared(fd, result);
-    if (cmd == F_SETFL && entry->mode == VB_RP_RSOCKET) {
-        vb_rp_enter();
-        result = rfcntl(entry->rs, F_SETFL, (int)(intptr_t)argument);
-        vb_rp_leave();
-    }
+    struct vb_rp_entry *entry = cmd == F_SETFL ? vb_rp_begin(fd) : NULL;
+    if (entry)
+        VB_RP_END_WITH(entry, rfcntl(entry->rs, F_SETFL, (int)(intptr_t)argument));
     return result;
 }
 

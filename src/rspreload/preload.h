@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <rdma/rsocket.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -21,14 +22,18 @@ enum vb_rp_mode {
     VB_RP_FORK_LISTENING,
     VB_RP_FORK_ACTIVE,
     VB_RP_FORK_PASSIVE,
-    VB_RP_PLAIN, // no rsocket after all
+    VB_RP_FORK_MOVING, // some thread is at it
+    VB_RP_PLAIN,       // no rsocket after all
 };
 
 struct vb_rp_entry {
-    int rs; // -1: none yet
-    enum vb_rp_mode mode;
-    bool foreign;        // of the process that forked us
-    unsigned references; // descriptors; guarded by the table's lock
+    int rs; // -1: none yet; set before the mode says that there is one
+    _Atomic(enum vb_rp_mode) mode;
+    struct sockaddr_storage bound; // by the program: TCP takes it over if it takes the rsocket's
+                                   // place
+    socklen_t bound_len;           // 0: it is not
+    bool foreign;                  // of the process that forked us
+    unsigned references;           // descriptors and calls; guarded by the table's lock
 };
 
 struct vb_rp_settings {
@@ -75,15 +80,34 @@ bool vb_rp_is_own(const void *caller);                       // our libraries' o
 // Between these the thread's calls are the libraries'.
 void vb_rp_enter(void);
 void vb_rp_leave(void);
-// The entry of a descriptor, NULL for ordinary ones and inside our libraries.
-struct vb_rp_entry *vb_rp_find(int fd);
+bool vb_rp_has(int fd); // an entry, at a glance and without a lock
+// The entry of a descriptor with a reference to it, which put gives back; NULL for ordinary ones
+// and inside our libraries. The rsocket stays open until the last reference is gone, as a socket of
+// the kernel does for a call that still runs.
+struct vb_rp_entry *vb_rp_get(int fd);
+struct vb_rp_entry *vb_rp_get_rsocket(int fd); // NULL, too, while it has no rsocket
+void vb_rp_put(struct vb_rp_entry *entry);
 bool vb_rp_add(int fd, int rs, enum vb_rp_mode mode);
 bool vb_rp_share(int fd, struct vb_rp_entry *entry);
-// Forgets the descriptor; the rsocket to close, or -1.
-int vb_rp_remove(int fd);
+void vb_rp_remove(int fd);
+// From one mode to another, if it is in that one.
+void vb_rp_advance(struct vb_rp_entry *entry, enum vb_rp_mode from, enum vb_rp_mode to);
+// Who moves an entry to its rsocket: false if that is done, or was not to be. Others wait.
+bool vb_rp_move_begin(struct vb_rp_entry *entry, enum vb_rp_mode *from);
+void vb_rp_move_end(struct vb_rp_entry *entry, int rs);
 
-// fork.c: the entry if its rsocket takes transfers, connecting it first if that is due.
-struct vb_rp_entry *vb_rp_ready(int fd);
+// Around one call of an rsocket; begin returns NULL if there is none.
+struct vb_rp_entry *vb_rp_begin(int fd);
+void vb_rp_end(struct vb_rp_entry *entry);
+#define VB_RP_END_WITH(entry, call)        \
+    do {                                   \
+        __auto_type vb_rp_result = (call); \
+        vb_rp_end(entry);                  \
+        return vb_rp_result;               \
+    } while (0)
+
+// fork.c: begins a transfer, for which the rsocket is connected first if that is due.
+struct vb_rp_entry *vb_rp_begin_transfer(int fd);
 void vb_rp_apply_settings(int rs);
 
 #endif

@@ -27,6 +27,7 @@ static unsigned rule_count;
 static const void *own_base[2];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static _Atomic(_Atomic(struct vb_rp_entry *) *) pages[PAGES];
 static __thread unsigned depth;
 
@@ -104,15 +105,24 @@ static const void *base_of(const void *address)
     return address && dladdr(address, &info) ? info.dli_fbase : NULL;
 }
 
+// What another thread of the parent had half done is not done here.
+static void disown(struct vb_rp_entry *entry)
+{
+    entry->foreign = entry->rs >= 0;
+    if (entry->mode == VB_RP_FORK_MOVING)
+        entry->mode = VB_RP_PLAIN;
+}
+
 // In a child, connections are the parent's: closing them here must not end them there.
 static void in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&moved, NULL);
     for (int p = 0; p < PAGES; p++) {
         _Atomic(struct vb_rp_entry *) *page = pages[p];
         for (int i = 0; page && i < PAGE; i++)
             if (page[i])
-                page[i]->foreign = page[i]->rs >= 0;
+                disown(page[i]);
     }
 }
 
@@ -176,10 +186,41 @@ static _Atomic(struct vb_rp_entry *) *place(int fd)
     return page ? &page[fd % PAGE] : NULL;
 }
 
-struct vb_rp_entry *vb_rp_find(int fd)
+// Ordinary descriptors cost no lock, and none is taken for them in a signal handler.
+bool vb_rp_has(int fd)
 {
     _Atomic(struct vb_rp_entry *) *at = depth ? NULL : place(fd);
-    return at ? atomic_load_explicit(at, memory_order_acquire) : NULL;
+    return at && atomic_load_explicit(at, memory_order_relaxed);
+}
+
+struct vb_rp_entry *vb_rp_get(int fd)
+{
+    if (!vb_rp_has(fd))
+        return NULL;
+    pthread_mutex_lock(&lock);
+    struct vb_rp_entry *entry = *place(fd);
+    if (entry)
+        entry->references++;
+    pthread_mutex_unlock(&lock);
+    return entry;
+}
+
+void vb_rp_put(struct vb_rp_entry *entry)
+{
+    int error = errno;
+
+    pthread_mutex_lock(&lock);
+    bool last = --entry->references == 0;
+    pthread_mutex_unlock(&lock);
+    if (!last)
+        return;
+    if (entry->rs >= 0 && !entry->foreign) {
+        vb_rp_enter();
+        rclose(entry->rs);
+        vb_rp_leave();
+    }
+    free(entry);
+    errno = error;
 }
 
 // The lock is held.
@@ -210,26 +251,77 @@ bool vb_rp_add(int fd, int rs, enum vb_rp_mode mode)
 
     if (!entry)
         return false;
-    *entry = (struct vb_rp_entry){.rs = rs, .mode = mode};
+    entry->rs = rs;
+    entry->mode = mode;
     if (vb_rp_share(fd, entry))
         return true;
     free(entry);
     return false;
 }
 
-int vb_rp_remove(int fd)
+void vb_rp_remove(int fd)
 {
     struct vb_rp_entry *entry = NULL;
-    int rs = -1;
 
     pthread_mutex_lock(&lock);
     _Atomic(struct vb_rp_entry *) *at = place(fd);
     if (at)
         entry = atomic_exchange(at, NULL);
-    if (entry && --entry->references == 0) {
-        rs = entry->foreign ? -1 : entry->rs;
-        free(entry);
-    }
     pthread_mutex_unlock(&lock);
-    return rs;
+    if (entry)
+        vb_rp_put(entry);
+}
+
+void vb_rp_advance(struct vb_rp_entry *entry, enum vb_rp_mode from, enum vb_rp_mode to)
+{
+    pthread_mutex_lock(&lock);
+    if (entry->mode == from)
+        entry->mode = to;
+    pthread_mutex_unlock(&lock);
+}
+
+bool vb_rp_move_begin(struct vb_rp_entry *entry, enum vb_rp_mode *from)
+{
+    pthread_mutex_lock(&lock);
+    while ((*from = entry->mode) == VB_RP_FORK_MOVING)
+        pthread_cond_wait(&moved, &lock);
+    bool due = *from == VB_RP_FORK_ACTIVE || *from == VB_RP_FORK_PASSIVE;
+    if (due)
+        entry->mode = VB_RP_FORK_MOVING;
+    pthread_mutex_unlock(&lock);
+    return due;
+}
+
+void vb_rp_move_end(struct vb_rp_entry *entry, int rs)
+{
+    pthread_mutex_lock(&lock);
+    entry->rs = rs;
+    entry->mode = rs >= 0 ? VB_RP_RSOCKET : VB_RP_PLAIN;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+}
+
+struct vb_rp_entry *vb_rp_get_rsocket(int fd)
+{
+    struct vb_rp_entry *entry = vb_rp_get(fd);
+
+    if (!entry || entry->mode == VB_RP_RSOCKET)
+        return entry;
+    vb_rp_put(entry);
+    return NULL;
+}
+
+struct vb_rp_entry *vb_rp_begin(int fd)
+{
+    struct vb_rp_entry *entry = vb_rp_get_rsocket(fd);
+
+    if (entry)
+        vb_rp_enter();
+    return entry;
+}
+
+void vb_rp_end(struct vb_rp_entry *entry)
+{
+    vb_rp_leave();
+    vb_rp_put(entry);
 }

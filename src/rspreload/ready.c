@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // poll() and select() over rsockets and everything else.
+#include "rsocket/sets.h"
 #include "rspreload/preload.h"
 
 #include <errno.h>
@@ -8,40 +9,51 @@
 
 VB_RP_EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
 
-static int rsocket_of(int fd)
-{
-    struct vb_rp_entry *entry = vb_rp_find(fd);
-    return entry && entry->mode == VB_RP_RSOCKET ? entry->rs : -1;
-}
-
 static bool has_rsocket(const struct pollfd *fds, nfds_t count)
 {
-    for (nfds_t i = 0; i < count; i++)
-        if (rsocket_of(fds[i].fd) >= 0)
+    for (nfds_t i = 0; i < count; i++) {
+        struct vb_rp_entry *entry = vb_rp_get_rsocket(fds[i].fd);
+        if (entry) {
+            vb_rp_put(entry);
             return true;
+        }
+    }
     return false;
+}
+
+// With rsockets in the place of their descriptors, held until it is over.
+static int poll_held(struct pollfd *fds, nfds_t count, int timeout_ms, struct vb_rp_entry **held)
+{
+    for (nfds_t i = 0; i < count; i++) {
+        held[i] = vb_rp_get_rsocket(fds[i].fd);
+        if (held[i])
+            fds[i].fd = held[i]->rs;
+    }
+    vb_rp_enter();
+    int found = rpoll(fds, count, timeout_ms);
+    vb_rp_leave();
+    for (nfds_t i = 0; i < count; i++)
+        if (held[i])
+            vb_rp_put(held[i]);
+    return found;
 }
 
 static int poll_mixed(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
     struct pollfd *copy = malloc(count * sizeof *copy);
+    struct vb_rp_entry **held = malloc(count * sizeof *held);
+    int found = -1;
 
-    if (!copy) {
+    if (copy && held) {
+        memcpy(copy, fds, count * sizeof *copy);
+        found = poll_held(copy, count, timeout_ms, held);
+        for (nfds_t i = 0; i < count; i++)
+            fds[i].revents = copy[i].revents;
+    } else {
         errno = ENOMEM;
-        return -1;
     }
-    memcpy(copy, fds, count * sizeof *copy);
-    for (nfds_t i = 0; i < count; i++) {
-        int rs = rsocket_of(fds[i].fd);
-        if (rs >= 0)
-            copy[i].fd = rs;
-    }
-    vb_rp_enter();
-    int found = rpoll(copy, count, timeout_ms);
-    vb_rp_leave();
-    for (nfds_t i = 0; i < count; i++)
-        fds[i].revents = copy[i].revents;
     free(copy);
+    free(held);
     return found;
 }
 
@@ -59,74 +71,22 @@ VB_RP_EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_
     return poll(fds, count, timeout);
 }
 
-static bool is_in(int fd, const fd_set *set)
-{
-    return set && FD_ISSET(fd, set);
-}
-
-static nfds_t from_sets(int limit, const fd_set *in, const fd_set *out, const fd_set *except,
-                        struct pollfd *fds)
-{
-    nfds_t count = 0;
-
-    for (int fd = 0; fd < limit; fd++) {
-        short events = (short)((is_in(fd, in) ? POLLIN : 0) | (is_in(fd, out) ? POLLOUT : 0) |
-                               (is_in(fd, except) ? POLLPRI : 0));
-        if (events)
-            fds[count++] = (struct pollfd){.fd = fd, .events = events};
-    }
-    return count;
-}
-
-static int settle(int fd, fd_set *set, bool asked, bool on)
-{
-    if (!set || !asked)
-        return 0;
-    if (!on)
-        FD_CLR(fd, set);
-    return on;
-}
-
-static int to_sets(const struct pollfd *fds, nfds_t count, fd_set *in, fd_set *out, fd_set *except)
-{
-    int marked = 0;
-
-    for (nfds_t i = 0; i < count; i++) {
-        short e = fds[i].events, r = fds[i].revents;
-        marked += settle(fds[i].fd, in, e & POLLIN, r & (POLLIN | POLLHUP | POLLERR));
-        marked += settle(fds[i].fd, out, e & POLLOUT, r & (POLLOUT | POLLERR));
-        marked += settle(fds[i].fd, except, e & POLLPRI, r & POLLPRI);
-    }
-    return marked;
-}
-
-static int milliseconds(const struct timeval *t)
-{
-    if (!t)
-        return -1;
-    if (t->tv_sec > 2000000)
-        return 2000000000;
-    return (int)(t->tv_sec * 1000 + (t->tv_usec + 999) / 1000);
-}
-
 VB_RP_EXPORT int select(int limit, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
+    const struct vb_rs_sets sets = {in, out, except};
     struct pollfd fds[FD_SETSIZE];
 
-    if (limit < 0 || limit > FD_SETSIZE ||
-        (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
+    if (!vb_rs_sets_valid(limit, timeout))
         return vb_rp_real()->select(limit, in, out, except, timeout);
-    nfds_t count = from_sets(limit, in, out, except, fds);
+    nfds_t count = vb_rs_sets_list(&sets, limit, fds);
     if (!has_rsocket(fds, count))
         return vb_rp_real()->select(limit, in, out, except, timeout);
-    int found = poll_mixed(fds, count, milliseconds(timeout));
-    if (found < 0)
+    if (poll_mixed(fds, count, vb_rs_sets_timeout_ms(timeout)) < 0)
         return -1;
-    for (nfds_t i = 0; i < count; i++) {
-        if (fds[i].revents & POLLNVAL) {
-            errno = EBADF;
-            return -1;
-        }
+    int found = vb_rs_sets_update(&sets, fds, count);
+    if (found < 0) {
+        errno = -found;
+        return -1;
     }
-    return to_sets(fds, count, in, out, except);
+    return found;
 }

@@ -17,54 +17,45 @@ VB_RP_EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room, 
 VB_RP_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count);
 VB_RP_EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t count);
 
-// An rsocket call, during which the libraries' own calls are left alone.
-#define INSIDE(call)             \
-    do {                         \
-        vb_rp_enter();           \
-        ssize_t result = (call); \
-        vb_rp_leave();           \
-        return result;           \
-    } while (0)
-
 VB_RP_EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->recv(fd, buf, len, flags);
-    INSIDE(rrecv(entry->rs, buf, len, flags));
+    VB_RP_END_WITH(entry, rrecv(entry->rs, buf, len, flags));
 }
 
 VB_RP_EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from,
                               socklen_t *from_len)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->recvfrom(fd, buf, len, flags, from, from_len);
-    INSIDE(rrecvfrom(entry->rs, buf, len, flags, from, from_len));
+    VB_RP_END_WITH(entry, rrecvfrom(entry->rs, buf, len, flags, from, from_len));
 }
 
 VB_RP_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->recvmsg(fd, msg, flags);
-    INSIDE(rrecvmsg(entry->rs, msg, flags));
+    VB_RP_END_WITH(entry, rrecvmsg(entry->rs, msg, flags));
 }
 
 VB_RP_EXPORT ssize_t read(int fd, void *buf, size_t len)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->read(fd, buf, len);
-    INSIDE(rread(entry->rs, buf, len));
+    VB_RP_END_WITH(entry, rread(entry->rs, buf, len));
 }
 
 VB_RP_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->readv(fd, iov, count);
-    INSIDE(rreadv(entry->rs, iov, count));
+    VB_RP_END_WITH(entry, rreadv(entry->rs, iov, count));
 }
 
 VB_RP_EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t room)
@@ -91,43 +82,43 @@ VB_RP_EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room, 
 
 VB_RP_EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->send(fd, buf, len, flags);
-    INSIDE(rsend(entry->rs, buf, len, flags));
+    VB_RP_END_WITH(entry, rsend(entry->rs, buf, len, flags));
 }
 
 VB_RP_EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags,
                             const struct sockaddr *to, socklen_t to_len)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->sendto(fd, buf, len, flags, to, to_len);
-    INSIDE(rsendto(entry->rs, buf, len, flags, to, to_len));
+    VB_RP_END_WITH(entry, rsendto(entry->rs, buf, len, flags, to, to_len));
 }
 
 VB_RP_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->sendmsg(fd, msg, flags);
-    INSIDE(rsendmsg(entry->rs, msg, flags));
+    VB_RP_END_WITH(entry, rsendmsg(entry->rs, msg, flags));
 }
 
 VB_RP_EXPORT ssize_t write(int fd, const void *buf, size_t len)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->write(fd, buf, len);
-    INSIDE(rwrite(entry->rs, buf, len));
+    VB_RP_END_WITH(entry, rwrite(entry->rs, buf, len));
 }
 
 VB_RP_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(fd);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(fd);
     if (!entry)
         return vb_rp_real()->writev(fd, iov, count);
-    INSIDE(rwritev(entry->rs, iov, count));
+    VB_RP_END_WITH(entry, rwritev(entry->rs, iov, count));
 }
 
 // Copies through memory, as far as the socket takes it.
@@ -171,10 +162,10 @@ static ssize_t send_file(int rs, int in, off_t *offset, size_t count)
 
 VB_RP_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 {
-    struct vb_rp_entry *entry = vb_rp_ready(out);
+    struct vb_rp_entry *entry = vb_rp_begin_transfer(out);
     if (!entry)
         return vb_rp_real()->sendfile(out, in, offset, count);
-    INSIDE(send_file(entry->rs, in, offset, count));
+    VB_RP_END_WITH(entry, send_file(entry->rs, in, offset, count));
 }
 
 VB_RP_EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t count)

@@ -2,6 +2,8 @@
 // A verbs program that uses two devices at once: the one that a machine really has
 // (tests/verbs/fake plays it) and the one that was put beside it. It is linked with -libverbs
 // alone.
+#include "need.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -14,15 +16,6 @@ enum {
     PORTS = 3,
     KEY = 77,
 };
-
-#define NEED(condition)                                                                          \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "beside: line %d: %s (errno %d: %s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                            \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
 
 static void check_list(struct ibv_device **list, int count)
 {

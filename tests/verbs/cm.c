@@ -625,10 +625,7 @@ static void test_devices(void)
 
 // ---- all of them
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
+static const struct cm_case cases[] = {
     {"life", test_life},
     {"own_queue_pairs", test_own_queue_pairs},
     {"nobody", test_nobody},
@@ -669,13 +666,7 @@ int main(int argc, char **argv)
     NEED(client_side && server_side && void_side);
     bool patient = argc == 3 && strcmp(argv[2], "patient") == 0;
     struct rdma_cm_id *lost = patient ? ask_the_void(void_side) : NULL;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 2 && !patient && strcmp(argv[2], cases[i].name) != 0)
-            continue;
-        cases[i].run();
-        printf("%s: ok\n", cases[i].name);
-        fflush(stdout);
-    }
+    run_cases(cases, sizeof cases / sizeof *cases, argc > 2 && !patient ? argv[2] : NULL);
     if (lost) {
         NEED(take(void_side, RDMA_CM_EVENT_UNREACHABLE) == -ETIMEDOUT);
         end(lost);

@@ -3,6 +3,8 @@
 #ifndef VERBS_CM_H
 #define VERBS_CM_H
 
+#include "need.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -20,21 +22,6 @@ enum {
     DEPTH = 4,
     MESSAGE = 64,
 };
-
-#define NEED(condition)                                                                          \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%s:%d: %s (errno %d: %s)\n", __FILE__, __LINE__, #condition, errno, \
-                    strerror(errno));                                                            \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
-#define FAILS(error, call)    \
-    do {                      \
-        errno = 0;            \
-        NEED((call) == -1);   \
-        NEED(errno == error); \
-    } while (0)
 
 static inline struct sockaddr_storage name_of(const char *text, uint16_t port)
 {
@@ -142,6 +129,23 @@ static inline struct rdma_cm_id *take_request(struct rdma_event_channel *channel
 
     NEED(!rdma_ack_cm_event(event));
     return id;
+}
+
+struct cm_case {
+    const char *name;
+    void (*run)(void);
+};
+
+// All of them, or the one of that name.
+static inline void run_cases(const struct cm_case *cases, size_t count, const char *only)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (only && strcmp(only, cases[i].name) != 0)
+            continue;
+        cases[i].run();
+        printf("%s: ok\n", cases[i].name);
+        fflush(stdout);
+    }
 }
 
 static inline void end(struct rdma_cm_id *id)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rdma_cm programs do that they should not, and what happens when there is no room: ids that
-// never were, channels that go before their ids, and processes without descriptors.
+// never were, channels that go before their ids, threads that are disturbed, and processes without
+// descriptors.
 #include "cm.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -125,7 +127,7 @@ static void test_channel_goes(void)
     end(again);
 }
 
-// ---- no descriptors
+// ---- threads that wait for events
 
 static atomic_bool returned;
 
@@ -151,6 +153,91 @@ static void test_late_waiter(void)
     pthread_cancel(thread);
     pthread_join(thread, NULL);
 }
+
+static atomic_int result; // of a wait: 0 while it lasts, then 1 or a negative errno
+static atomic_uint signals;
+
+static void *wait_once(void *channel)
+{
+    struct rdma_cm_event *event;
+    bool got = rdma_get_cm_event(channel, &event) == 0;
+
+    atomic_store(&result, got ? 1 : -errno);
+    if (got)
+        NEED(!rdma_ack_cm_event(event));
+    return NULL;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add(&signals, 1);
+}
+
+static pthread_t start_waiter(struct rdma_event_channel *channel, int flags)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+    pthread_t thread;
+
+    atomic_store(&result, 0);
+    atomic_store(&signals, 0);
+    NEED(!sigaction(SIGUSR1, &action, NULL));
+    NEED(!pthread_create(&thread, NULL, wait_once, channel));
+    return thread;
+}
+
+// Until that many were handled, or the wait is over.
+static void send_signals(pthread_t thread, unsigned count)
+{
+    for (int tries = 0; tries < 1000 && atomic_load(&signals) < count && !atomic_load(&result);
+         tries++) {
+        NEED(!pthread_kill(thread, SIGUSR1));
+        usleep(10 * 1000);
+    }
+}
+
+// In other libraries it is a read(): with SA_RESTART the system begins it again.
+static void test_restarted(void)
+{
+    struct sockaddr_storage to = name_of(address, 9);
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *id;
+
+    NEED(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    pthread_t thread = start_waiter(channel, SA_RESTART);
+    send_signals(thread, 20);
+    NEED(atomic_load(&signals) >= 20 && !atomic_load(&result));
+    NEED(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, RESOLVE_MS));
+    NEED(!pthread_join(thread, NULL));
+    NEED(atomic_load(&result) == 1);
+    end(id);
+    rdma_destroy_event_channel(channel);
+}
+
+static void test_interrupted(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    pthread_t thread = start_waiter(channel, 0);
+
+    send_signals(thread, 1000);
+    NEED(!pthread_join(thread, NULL));
+    NEED(atomic_load(&result) == -EINTR);
+    rdma_destroy_event_channel(channel);
+}
+
+static void test_cancelled(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    pthread_t thread = start_waiter(channel, SA_RESTART);
+    void *end;
+
+    send_signals(thread, 5); // it has begun
+    NEED(!pthread_cancel(thread) && !pthread_join(thread, &end));
+    NEED(end == PTHREAD_CANCELED && !atomic_load(&result));
+    rdma_destroy_event_channel(channel);
+}
+
+// ---- no descriptors
 
 static void limit_descriptors(struct rlimit *before, bool limited)
 {
@@ -192,15 +279,15 @@ static void test_no_descriptor(void)
 
 // ---- all of them
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
+static const struct cm_case cases[] = {
     {"nothing", test_nothing},
     {"same_channel", test_same_channel},
     {"moved_request", test_moved_request},
     {"channel_goes", test_channel_goes},
     {"late_waiter", test_late_waiter},
+    {"restarted", test_restarted},
+    {"interrupted", test_interrupted},
+    {"cancelled", test_cancelled},
     {"no_descriptor", test_no_descriptor},
 };
 
@@ -212,13 +299,7 @@ int main(int argc, char **argv)
     client_side = rdma_create_event_channel();
     server_side = rdma_create_event_channel();
     NEED(client_side && server_side);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 2 && strcmp(argv[2], cases[i].name) != 0)
-            continue;
-        cases[i].run();
-        printf("%s: ok\n", cases[i].name);
-        fflush(stdout);
-    }
+    run_cases(cases, sizeof cases / sizeof *cases, argc > 2 ? argv[2] : NULL);
     rdma_destroy_event_channel(client_side);
     rdma_destroy_event_channel(server_side);
     printf("all ok\n");

@@ -57,45 +57,6 @@ static void check_table(struct place *p)
     NEED(!ibv_create_ah(p->w.pd, &nobody));
 }
 
-static void to_init(struct ibv_qp *qp)
-{
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-                            .port_num = 1,
-                            .qkey = QKEY,
-                            .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    NEED(!ibv_modify_qp(qp, &a,
-                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
-                            (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
-}
-
-static void to_rts(struct ibv_qp *qp, uint32_t to, const union ibv_gid *gid, uint8_t index)
-{
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = to,
-        .rq_psn = FIRST_PSN,
-        .sq_psn = FIRST_PSN,
-        .max_dest_rd_atomic = 1,
-        .max_rd_atomic = 1,
-        .min_rnr_timer = 12,
-        .timeout = 14,
-        .retry_cnt = 7,
-        .rnr_retry = 7,
-        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = index}}};
-    bool ud = qp->qp_type == IBV_QPT_UD;
-
-    NEED(!ibv_modify_qp(qp, &a,
-                        ud ? IBV_QP_STATE
-                           : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-    a.qp_state = IBV_QPS_RTS;
-    NEED(!ibv_modify_qp(qp, &a,
-                        ud ? IBV_QP_STATE | IBV_QP_SQ_PSN
-                           : IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
-}
-
 static void post_receive(struct place *p, struct ibv_qp *qp, uint64_t id)
 {
     struct ibv_sge sge = {
@@ -112,12 +73,12 @@ static void prepare(struct place *p)
     NEED(p->memory = calloc(1, BYTES));
     NEED(p->mr = ibv_reg_mr(p->w.pd, p->memory, BYTES, IBV_ACCESS_LOCAL_WRITE));
     p->ud = make_qp(&p->w, IBV_QPT_UD, p->ud_cq, NULL);
-    to_init(p->ud);
+    init_qp(p->ud);
     p->own.ud_qpn = p->ud->qp_num;
     check_table(p);
     for (uint32_t i = 0; i < p->count; i++) {
         p->rc[i] = make_qp(&p->w, IBV_QPT_RC, p->rc_cq, NULL);
-        to_init(p->rc[i]);
+        init_qp(p->rc[i]);
         p->own.qpn[i] = p->rc[i]->qp_num;
         NEED(!ibv_query_gid(p->w.context, 1, (int)i, &p->own.gid[i]));
     }
@@ -213,10 +174,10 @@ int main(int argc, char **argv)
     prepare(&p);
     tell(&p.own);
     hear(&p.peer);
-    to_rts(p.ud, 0, &p.peer.gid[0], 0);
+    ready_qp(p.ud, 0, &p.peer.gid[0], 0, USUAL_PATIENCE);
     post_receive(&p, p.ud, 0);
     for (uint32_t i = 0; i < p.count; i++) {
-        to_rts(p.rc[i], p.peer.qpn[i], &p.peer.gid[i], (uint8_t)i);
+        ready_qp(p.rc[i], p.peer.qpn[i], &p.peer.gid[i], (uint8_t)i, USUAL_PATIENCE);
         for (int n = 0; n < 8; n++)
             post_receive(&p, p.rc[i], i);
     }

@@ -2,6 +2,8 @@
 // A program that drives ConnectX's queues by hand, as anybody would write it from mlx5dv.h: rings
 // by mlx5dv_init_obj, entries written block by block, doorbell record and register, completions
 // read where they lie. It knows nothing of Verbena: it is linked with -libverbs -lmlx5.
+#include "need.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
@@ -45,15 +47,6 @@ struct test {
     union ibv_gid gid;
     struct end a, b;
 };
-
-#define NEED(condition)                                                                       \
-    do {                                                                                      \
-        if (!(condition)) {                                                                   \
-            fprintf(stderr, "raw: line %d: %s (errno %d: %s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                         \
-            exit(1);                                                                          \
-        }                                                                                     \
-    } while (0)
 
 static void fill(uint8_t *bytes, unsigned seed)
 {

@@ -2,6 +2,8 @@
 // rsflow server|client ADDRESS PORT BYTES SEED [BUFFER]: random bytes both ways at once over one
 // rsocket, in pieces of random sizes, by two threads. Prints the hashes of what it sent and what it
 // received; the peer's must be the same the other way round.
+#include "need.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
@@ -17,15 +19,6 @@ enum {
     PIECE_MAX = 200000,
     TRIES = 100
 };
-
-#define NEED(condition)                                                                          \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "rsflow: line %d: %s: errno %d (%s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                            \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
 
 struct flow {
     int fd;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rsliar ADDRESS: peers of an rsocket that speak rdma_cm and verbs by themselves and keep to no
 // rules, in one process. Prints one line for each; exits with 1 at the first that is not noticed.
+#include "need.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,15 +22,6 @@ enum {
     HELLO_BYTES = 40,
     LIMIT_S = 8
 };
-
-#define NEED(condition)                                                                          \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "rsliar: line %d: %s: errno %d (%s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                            \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
 
 enum lie {
     LEAVE,      // ends the connection without a word

@@ -2,6 +2,8 @@
 // rsock ADDRESS [CHECK...]: what rsockets promise, checked in one process whose both ends meet at
 // an address of its own device. Prints one line for each check; exits with 1 at the first that
 // fails.
+#include "need.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,16 +22,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define NEED(condition)                                                                         \
-    do {                                                                                        \
-        if (!(condition)) {                                                                     \
-            fprintf(stderr, "rsock: line %d: %s: errno %d (%s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                           \
-            exit(1);                                                                            \
-        }                                                                                       \
-    } while (0)
-#define FAILS(call, error) NEED((call) == -1 && errno == (error))
 
 static struct sockaddr_storage home;
 static socklen_t home_len;
@@ -88,7 +80,7 @@ static void pair_on(int l, int end[2], int buffer_bytes)
         NEED(rsetsockopt(end[0], SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(int)) == 0);
     }
     nonblocking(end[0], true);
-    FAILS(rconnect(end[0], at_port(&a, port_of(l)), home_len), EINPROGRESS);
+    FAILS(EINPROGRESS, rconnect(end[0], at_port(&a, port_of(l)), home_len));
     for (;;) { // both sides' steps
         struct pollfd p[2] = {{.fd = l, .events = POLLIN}, {.fd = end[0], .events = POLLOUT}};
         NEED(rpoll(p, 2, 10000) > 0);
@@ -153,20 +145,20 @@ static void check_refusals(void)
     fd_set set;
     int fd = rsocket(home.ss_family, SOCK_STREAM, 0);
 
-    FAILS(rsocket(AF_UNIX, SOCK_STREAM, 0), ENOTSUP);
-    FAILS(rsend(fd, "x", 1, 0), ENOTCONN);
-    FAILS(rrecv(fd, &byte, 1, 0), ENOTCONN);
-    FAILS(rgetpeername(fd, (struct sockaddr *)&a, &len), ENOTCONN);
-    FAILS(rshutdown(fd, SHUT_WR), ENOTCONN);
-    FAILS(rshutdown(fd, 9), EINVAL);
-    FAILS(raccept(fd, NULL, NULL), EINVAL);
-    FAILS(rclose(-1), EBADF);
-    FAILS(rread(100000, &byte, 1), EBADF);
+    FAILS(ENOTSUP, rsocket(AF_UNIX, SOCK_STREAM, 0));
+    FAILS(ENOTCONN, rsend(fd, "x", 1, 0));
+    FAILS(ENOTCONN, rrecv(fd, &byte, 1, 0));
+    FAILS(ENOTCONN, rgetpeername(fd, (struct sockaddr *)&a, &len));
+    FAILS(ENOTCONN, rshutdown(fd, SHUT_WR));
+    FAILS(EINVAL, rshutdown(fd, 9));
+    FAILS(EINVAL, raccept(fd, NULL, NULL));
+    FAILS(EBADF, rclose(-1));
+    FAILS(EBADF, rread(100000, &byte, 1));
     FD_ZERO(&set);
-    FAILS(rselect(FD_SETSIZE + 1, &set, NULL, NULL, NULL), EINVAL);
-    FAILS(rconnect(fd, at_port(&a, htons(1)), home_len), ECONNREFUSED);
+    FAILS(EINVAL, rselect(FD_SETSIZE + 1, &set, NULL, NULL, NULL));
+    FAILS(ECONNREFUSED, rconnect(fd, at_port(&a, htons(1)), home_len));
     NEED(rclose(fd) == 0);
-    FAILS(rclose(fd), EBADF);
+    FAILS(EBADF, rclose(fd));
 }
 
 static void check_nonblocking(void)
@@ -177,12 +169,12 @@ static void check_nonblocking(void)
     ssize_t n;
 
     nonblocking(l, true);
-    FAILS(raccept(l, NULL, NULL), EAGAIN);
+    FAILS(EAGAIN, raccept(l, NULL, NULL));
     NEED(wait_for(l, POLLIN, 0) == 0);
     pair_on(l, end, 0);
     nonblocking(end[0], true);
-    FAILS(rrecv(end[0], buffer, 1, 0), EAGAIN);
-    FAILS(rrecv(end[1], buffer, 1, MSG_DONTWAIT), EAGAIN);
+    FAILS(EAGAIN, rrecv(end[0], buffer, 1, 0));
+    FAILS(EAGAIN, rrecv(end[1], buffer, 1, MSG_DONTWAIT));
     while ((n = rsend(end[0], buffer, sizeof buffer, 0)) > 0)
         sent += (size_t)n;
     NEED(errno == EAGAIN && sent > 0);
@@ -208,7 +200,7 @@ static void check_half_close(void)
     pair(end, 0);
     NEED(rsend(end[0], "last", 4, 0) == 4);
     NEED(rshutdown(end[0], SHUT_WR) == 0);
-    FAILS(rsend(end[0], "x", 1, 0), EPIPE);
+    FAILS(EPIPE, rsend(end[0], "x", 1, 0));
     NEED(rrecv(end[1], text, 2, MSG_PEEK) == 2 && memcmp(text, "la", 2) == 0);
     NEED(rrecv(end[1], text, 8, MSG_WAITALL) == 4 && memcmp(text, "last", 4) == 0);
     NEED(rrecv(end[1], text, 8, 0) == 0);
@@ -231,8 +223,8 @@ static void check_close(void)
     NEED(rrecv(end[1], text, 8, 0) == 3);
     NEED(rrecv(end[1], text, 8, 0) == 0);
     NEED(wait_for(end[1], POLLIN, 0) == (POLLIN | POLLHUP));
-    FAILS(rsend(end[1], "x", 1, 0), ECONNRESET);
-    FAILS(rsend(end[1], "x", 1, 0), EPIPE);
+    FAILS(ECONNRESET, rsend(end[1], "x", 1, 0));
+    FAILS(EPIPE, rsend(end[1], "x", 1, 0));
     NEED(rclose(end[1]) == 0);
 }
 
@@ -318,11 +310,11 @@ static void check_signals(void)
     NEED(sigaction(SIGALRM, &act, NULL) == 0);
     NEED(setitimer(ITIMER_REAL, &soon, NULL) == 0);
     double cpu = cpu_s();
-    FAILS(rrecv(end[0], &byte, 1, 0), EINTR);
+    FAILS(EINTR, rrecv(end[0], &byte, 1, 0));
     NEED(cpu_s() - cpu < 0.15);
     NEED(setitimer(ITIMER_REAL, &soon, NULL) == 0);
     struct pollfd p = {.fd = end[0], .events = POLLIN};
-    FAILS(rpoll(&p, 1, -1), EINTR);
+    FAILS(EINTR, rpoll(&p, 1, -1));
     close_both(end);
 }
 
@@ -389,7 +381,7 @@ static struct late connect_begun(int l, useconds_t delay_us)
     struct sockaddr_storage a;
 
     nonblocking(late.fd, true);
-    FAILS(rconnect(late.fd, at_port(&a, port_of(l)), home_len), EINPROGRESS);
+    FAILS(EINPROGRESS, rconnect(late.fd, at_port(&a, port_of(l)), home_len));
     while (wait_for(l, POLLIN, 1) == 0)
         wait_for(late.fd, POLLOUT, 0); // both sides' steps
     return late;
@@ -585,8 +577,8 @@ static void check_options(void)
     NEED(rsetsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) == 0);
     NEED(rgetsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &len) == 0 && value == 1);
     NEED(rsetsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, sizeof value) == 0);
-    FAILS(rsetsockopt(fd, SOL_SOCKET, SO_BROADCAST, &value, sizeof value), ENOTSUP);
-    FAILS(rgetsockopt(fd, 999, 1, &value, &len), ENOTSUP);
+    FAILS(ENOTSUP, rsetsockopt(fd, SOL_SOCKET, SO_BROADCAST, &value, sizeof value));
+    FAILS(ENOTSUP, rgetsockopt(fd, 999, 1, &value, &len));
     NEED(rclose(fd) == 0);
 }
 
@@ -598,7 +590,7 @@ static void check_mappings(void)
 
     memset(source, 7, sizeof source);
     pair(end, 0);
-    FAILS(riomap(end[1], target, sizeof target, PROT_WRITE, 0, 100), ENOMEM); // none were asked for
+    FAILS(ENOMEM, riomap(end[1], target, sizeof target, PROT_WRITE, 0, 100)); // none were asked for
     close_both(end);
     NEED(rsetsockopt(l, SOL_RDMA, RDMA_IOMAPSIZE, &places, sizeof places) == 0);
     pair_on(l, end, 0); // the accepting end has room for what the other maps
@@ -612,46 +604,79 @@ static void check_mappings(void)
     NEED(rrecv(end[0], &byte, 1, 0) == 1);
     NEED(target[4999] == 0 && target[5000] == 7 && target[9999] == 7);
     NEED(riounmap(end[0], target, sizeof target) == 0);
-    FAILS(riounmap(end[0], target, sizeof target), EINVAL);
+    FAILS(EINVAL, riounmap(end[0], target, sizeof target));
     close_both(end);
     NEED(rclose(l) == 0);
+}
+
+static void two_datagram_sockets(int fd[2], struct sockaddr_storage at[2])
+{
+    for (int i = 0; i < 2; i++) {
+        fd[i] = rsocket(home.ss_family, SOCK_DGRAM, 0);
+        NEED(fd[i] >= 0);
+        NEED(rbind(fd[i], at_port(&at[i], 0), home_len) == 0);
+        at_port(&at[i], port_of(fd[i]));
+    }
 }
 
 static void check_datagrams(void)
 {
     static char buffer[3000];
-    struct sockaddr_storage a, b, from;
+    struct sockaddr_storage at[2], from;
+    const struct sockaddr *a = (struct sockaddr *)&at[0], *b = (struct sockaddr *)&at[1];
     socklen_t len = sizeof from;
     int fd[2];
 
-    for (int i = 0; i < 2; i++) {
-        fd[i] = rsocket(home.ss_family, SOCK_DGRAM, 0);
-        NEED(fd[i] >= 0);
-        NEED(rbind(fd[i], at_port(&a, 0), home_len) == 0);
-    }
-    at_port(&a, port_of(fd[0]));
-    at_port(&b, port_of(fd[1]));
-    FAILS(rsend(fd[0], "x", 1, 0), EDESTADDRREQ);
-    FAILS(rrecv(fd[0], buffer, 1, MSG_DONTWAIT), EAGAIN);
-    FAILS(rsendto(fd[0], buffer, sizeof buffer, 0, (struct sockaddr *)&b, home_len), EMSGSIZE);
+    two_datagram_sockets(fd, at);
+    FAILS(EDESTADDRREQ, rsend(fd[0], "x", 1, 0));
+    FAILS(EAGAIN, rrecv(fd[0], buffer, 1, MSG_DONTWAIT));
+    FAILS(EMSGSIZE, rsendto(fd[0], buffer, sizeof buffer, 0, b, home_len));
     for (int i = 0; i < 100; i++) { // the first by UDP, the rest not
         size_t bytes = (size_t)(i * 10);
         memset(buffer, i, bytes);
-        NEED(rsendto(fd[0], buffer, bytes, 0, (struct sockaddr *)&b, home_len) == (ssize_t)bytes);
+        NEED(rsendto(fd[0], buffer, bytes, 0, b, home_len) == (ssize_t)bytes);
         len = sizeof from;
         memset(buffer, 0xee, sizeof buffer);
         NEED(rrecvfrom(fd[1], buffer, 2000, 0, (struct sockaddr *)&from, &len) == (ssize_t)bytes);
-        NEED(memcmp(&from, &a, len) == 0);
+        NEED(memcmp(&from, a, len) == 0);
         NEED(!bytes || (buffer[0] == i && buffer[bytes - 1] == i));
         NEED((unsigned char)buffer[bytes] == 0xee);
         NEED(rsendto(fd[1], "ok", 2, 0, (struct sockaddr *)&from, len) == 2);
         NEED(wait_for(fd[0], POLLIN, 5000) == POLLIN);
         NEED(rrecv(fd[0], buffer, 2000, 0) == 2);
     }
-    NEED(rconnect(fd[0], (struct sockaddr *)&b, home_len) == 0);
+    NEED(rconnect(fd[0], b, home_len) == 0);
     NEED(rsend(fd[0], "connected", 9, 0) == 9);
     NEED(rrecv(fd[1], buffer, 4, 0) == 4); // the rest of a datagram is lost
-    FAILS(rrecv(fd[1], buffer, 4, MSG_DONTWAIT), EAGAIN);
+    FAILS(EAGAIN, rrecv(fd[1], buffer, 4, MSG_DONTWAIT));
+    close_both(fd);
+}
+
+enum {
+    STRANGERS = 1100 // more than are remembered
+};
+
+// Who was forgotten for others is found again, by UDP.
+static void check_many_peers(void)
+{
+    struct sockaddr_storage at[2], stranger;
+    int fd[2];
+    char byte;
+
+    two_datagram_sockets(fd, at);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 5; i++) {
+            NEED(rsendto(fd[0], &(char){(char)i}, 1, 0, (struct sockaddr *)&at[1], home_len) == 1);
+            NEED(wait_for(fd[1], POLLIN, 5000) == POLLIN);
+            NEED(rrecv(fd[1], &byte, 1, 0) == 1 && byte == i);
+            NEED(rsendto(fd[1], &byte, 1, 0, (struct sockaddr *)&at[0], home_len) == 1);
+            NEED(wait_for(fd[0], POLLIN, 5000) == POLLIN);
+            NEED(rrecv(fd[0], &byte, 1, 0) == 1 && byte == i);
+        }
+        for (int i = 0; i < STRANGERS; i++)
+            NEED(rsendto(fd[0], "?", 1, 0, at_port(&stranger, htons((in_port_t)(2000 + i))),
+                         home_len) == 1);
+    }
     close_both(fd);
 }
 
@@ -700,6 +725,7 @@ static const struct {
     {"poll-in-between", check_poll_in_between},
     {"mappings", check_mappings},
     {"datagrams", check_datagrams},
+    {"many-peers", check_many_peers},
     {"many", check_many},
 };
 

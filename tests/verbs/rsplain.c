@@ -2,30 +2,25 @@
 // rsplain ADDRESS: a program that knows sockets only, run with --rsockets; both ends are in one
 // process. What programs do to sockets besides the plain calls reaches the rsockets behind them.
 // Prints one line for each check; exits with 1 at the first that fails.
+#include "need.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-
-#define NEED(condition)                                                                           \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
-            fprintf(stderr, "rsplain: line %d: %s: errno %d (%s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                             \
-            exit(1);                                                                              \
-        }                                                                                         \
-    } while (0)
-#define FAILS(call, error) NEED((call) == -1 && errno == (error))
 
 enum {
     RDMA_LEVEL = 0x10000, // of options that only rsockets know
@@ -80,7 +75,7 @@ static void check_connect_interrupted(int end[2])
 
     end[0] = socket(AF_INET, SOCK_STREAM, 0);
     alarm_in(200000);
-    FAILS(connect(end[0], (struct sockaddr *)&at, sizeof at), EINTR);
+    FAILS(EINTR, connect(end[0], (struct sockaddr *)&at, sizeof at));
     NEED(is_rsocket(end[0]));
     end[1] = accept(l, NULL, NULL);
     NEED(end[1] >= 0);
@@ -99,13 +94,13 @@ static void check_time_out(const int end[2])
 
     NEED(setsockopt(end[0], SOL_SOCKET, SO_RCVTIMEO, &some, sizeof some) == 0);
     alarm_in(900000); // so that this ends at all
-    FAILS(recv(end[0], &byte, 1, 0), EAGAIN);
+    FAILS(EAGAIN, recv(end[0], &byte, 1, 0));
     NEED(now_s() - began > 0.29 && now_s() - began < 0.8);
     NEED(getsockopt(end[0], SOL_SOCKET, SO_RCVTIMEO, &got, &len) == 0);
     NEED(got.tv_sec == 0 && got.tv_usec == 300000);
     NEED(setsockopt(end[0], SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) == 0);
     alarm_in(500000);
-    FAILS(recv(end[0], &byte, 1, 0), EINTR); // none again
+    FAILS(EINTR, recv(end[0], &byte, 1, 0)); // none again
 }
 
 static void check_time_out_of_sends(const int end[2])
@@ -120,7 +115,7 @@ static void check_time_out_of_sends(const int end[2])
     n = send(end[0], buffer, sizeof buffer, 0); // what there is room for
     NEED(n > 0 && n < (ssize_t)sizeof buffer);
     sent = (size_t)n;
-    FAILS(send(end[0], buffer, sizeof buffer, 0), EAGAIN);
+    FAILS(EAGAIN, send(end[0], buffer, sizeof buffer, 0));
     NEED(setsockopt(end[0], SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none) == 0);
     for (; got < sent; got += (size_t)n)
         NEED((n = recv(end[1], buffer, sizeof buffer, 0)) > 0);
@@ -134,10 +129,10 @@ static void check_ioctl(const int end[2])
 
     NEED(ioctl(end[0], FIONBIO, &on) == 0);
     alarm_in(500000);
-    FAILS(recv(end[0], &byte, 1, 0), EAGAIN);
+    FAILS(EAGAIN, recv(end[0], &byte, 1, 0));
     NEED(ioctl(end[0], FIONBIO, &off) == 0);
     alarm_in(300000);
-    FAILS(recv(end[0], &byte, 1, 0), EINTR);
+    FAILS(EINTR, recv(end[0], &byte, 1, 0));
 }
 
 static void check_vectors(const int end[2])
@@ -164,6 +159,126 @@ static void check_copies(int end[2])
     NEED(send(end[0], "y", 1, 0) == 1 && recv(end[1], &byte, 1, 0) == 1 && byte == 'y');
 }
 
+struct reader {
+    int fd;
+    atomic_bool began;
+    ssize_t got;
+    char byte;
+};
+
+static void *read_one(void *arg)
+{
+    struct reader *r = arg;
+    atomic_store(&r->began, true);
+    r->got = recv(r->fd, &r->byte, 1, 0);
+    return NULL;
+}
+
+// Returns when it waits there.
+static pthread_t start(void *(*run)(void *), struct reader *r)
+{
+    pthread_t thread;
+
+    NEED(pthread_create(&thread, NULL, run, r) == 0);
+    while (!atomic_load(&r->began))
+        usleep(1000);
+    usleep(200000);
+    return thread;
+}
+
+// As with sockets of the kernel, a call that has begun goes on with what it began with, and the
+// peer hears of the end when it is over.
+static void check_close_during_a_call(void)
+{
+    int end[2];
+
+    check_connect_interrupted(end);
+    struct reader r = {.fd = end[0]};
+    pthread_t thread = start(read_one, &r);
+    NEED(close(end[0]) == 0);
+    FAILS(EBADF, send(end[0], "x", 1, 0));
+    FAILS(EAGAIN, recv(end[1], &r.byte, 1, MSG_DONTWAIT));
+    NEED(send(end[1], "z", 1, 0) == 1);
+    NEED(pthread_join(thread, NULL) == 0 && r.got == 1 && r.byte == 'z');
+    NEED(recv(end[1], &r.byte, 1, 0) == 0);
+    NEED(close(end[1]) == 0);
+}
+
+// Who waits hears of it at once.
+static void check_shutdown_during_a_call(int how)
+{
+    int end[2];
+
+    check_connect_interrupted(end);
+    struct reader r = {.fd = end[0], .got = -1};
+    pthread_t thread = start(read_one, &r);
+    double began = now_s();
+    NEED(shutdown(end[0], how) == 0 && pthread_join(thread, NULL) == 0);
+    NEED(r.got == 0 && now_s() - began < 2);
+    NEED(close(end[0]) == 0 && close(end[1]) == 0);
+}
+
+static void *accept_none(void *arg)
+{
+    struct reader *r = arg;
+    atomic_store(&r->began, true);
+    r->got = accept(r->fd, NULL, NULL) == -1 ? -errno : 0;
+    return NULL;
+}
+
+static void check_shutdown_of_a_listener(void)
+{
+    struct sockaddr_in at;
+    struct reader r = {.fd = listener(&at)};
+    struct pollfd p = {.fd = r.fd, .events = POLLIN};
+
+    NEED(is_rsocket(r.fd));
+    pthread_t thread = start(accept_none, &r);
+    NEED(shutdown(r.fd, SHUT_WR) == 0 && poll(&p, 1, 100) == 0 && r.got == 0);
+    double began = now_s();
+    NEED(shutdown(r.fd, SHUT_RDWR) == 0 && pthread_join(thread, NULL) == 0);
+    NEED(r.got == -EINVAL && now_s() - began < 2);
+    NEED(poll(&p, 1, 0) == 1 && p.revents == (POLLIN | POLLHUP));
+    FAILS(EINVAL, accept(r.fd, NULL, NULL));
+    NEED(close(r.fd) == 0);
+}
+
+// ---- those who speak TCP; what is said to the system by number is not made an rsocket
+
+static int tcp_at(struct sockaddr_in *at)
+{
+    socklen_t len = sizeof *at;
+    int fd = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM, 0);
+
+    NEED(fd >= 0 && syscall(SYS_bind, fd, at, sizeof *at) == 0);
+    NEED(syscall(SYS_getsockname, fd, at, &len) == 0);
+    return fd;
+}
+
+static void check_tcp_instead(void)
+{
+    struct sockaddr_in to = home, from = home, seen;
+    socklen_t len = sizeof seen;
+    int l = tcp_at(&to), other = tcp_at(&from), fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    NEED(syscall(SYS_listen, l, 5) == 0);
+    NEED(bind(fd, (struct sockaddr *)&from, sizeof from) == 0 && is_rsocket(fd));
+    FAILS(EADDRINUSE, connect(fd, (struct sockaddr *)&to, sizeof to)); // with TCP it is another's
+    NEED(close(fd) == 0 && syscall(SYS_close, other) == 0);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    NEED(bind(fd, (struct sockaddr *)&from, sizeof from) == 0 && is_rsocket(fd));
+    NEED(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 && !is_rsocket(fd));
+    int end = (int)syscall(SYS_accept, l, &seen, &len);
+    NEED(end >= 0 && seen.sin_port == from.sin_port &&
+         memcmp(&seen.sin_addr, &home.sin_addr, 4) == 0);
+    NEED(syscall(SYS_close, end) == 0 && close(fd) == 0);
+    fd = socket(AF_INET, SOCK_STREAM, 0); // from anywhere
+    NEED(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 && !is_rsocket(fd));
+    end = (int)syscall(SYS_accept, l, &seen, &len);
+    NEED(end >= 0 && seen.sin_port != from.sin_port);
+    NEED(syscall(SYS_close, end) == 0 && close(fd) == 0 && syscall(SYS_close, l) == 0);
+}
+
 int main(int argc, char **argv)
 {
     int end[2];
@@ -185,5 +300,14 @@ int main(int argc, char **argv)
     check_copies(end);
     puts("copies ok");
     NEED(close(end[0]) == 0 && close(end[1]) == 0);
+    check_close_during_a_call();
+    puts("close during a call ok");
+    check_shutdown_during_a_call(SHUT_RD);
+    check_shutdown_during_a_call(SHUT_RDWR);
+    puts("shutdown during a call ok");
+    check_shutdown_of_a_listener();
+    puts("shutdown of a listener ok");
+    check_tcp_instead();
+    puts("TCP instead ok");
     return 0;
 }

@@ -3,6 +3,8 @@
 // other, move bytes by every verb, and every byte is compared. It knows nothing of Verbena: it is
 // linked with -libverbs. With "old" or "new" as its argument it posts by ibv_post_send or by
 // ibv_wr_….
+#include "need.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -35,15 +37,6 @@ struct test {
     union ibv_gid gid;
     struct end a, b;
 };
-
-#define NEED(condition)                                                                          \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "verify: line %d: %s (errno %d: %s)\n", __LINE__, #condition, errno, \
-                    strerror(errno));                                                            \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
 
 static void fill(uint8_t *bytes, unsigned seed)
 {

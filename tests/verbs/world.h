@@ -3,6 +3,8 @@
 #ifndef VERBS_WORLD_H
 #define VERBS_WORLD_H
 
+#include "need.h"
+
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -19,15 +21,6 @@ enum {
     WAIT_S = 30,
     FIRST_PSN = 9,
 };
-
-#define NEED(condition)                                                                          \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%s:%d: %s (errno %d: %s)\n", __FILE__, __LINE__, #condition, errno, \
-                    strerror(errno));                                                            \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
 
 struct world {
     struct ibv_context *context;
@@ -73,13 +66,24 @@ struct patience {
     uint8_t timeout, retries, rnr_retries;
 };
 
-static inline void connect_qp_with(struct world *w, struct ibv_qp *qp, uint32_t to,
-                                   struct patience patience)
+#define USUAL_PATIENCE ((struct patience){.timeout = 14, .retries = 7, .rnr_retries = 7})
+
+static inline void init_qp(struct ibv_qp *qp)
 {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
                             .port_num = 1,
                             .qkey = QKEY,
-                            .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+                            .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+    NEED(!ibv_modify_qp(qp, &a,
+                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
+                            (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+}
+
+// From our GID of that index to the peer's; datagrams have no peer.
+static inline void ready_qp(struct ibv_qp *qp, uint32_t to, const union ibv_gid *gid,
+                            uint8_t sgid_index, struct patience patience)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
                             .path_mtu = IBV_MTU_1024,
                             .dest_qp_num = to,
                             .rq_psn = FIRST_PSN,
@@ -90,13 +94,11 @@ static inline void connect_qp_with(struct world *w, struct ibv_qp *qp, uint32_t 
                             .timeout = patience.timeout,
                             .retry_cnt = patience.retries,
                             .rnr_retry = patience.rnr_retries,
-                            .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = w->gid}}};
+                            .ah_attr = {.is_global = 1,
+                                        .port_num = 1,
+                                        .grh = {.dgid = *gid, .sgid_index = sgid_index}}};
     bool ud = qp->qp_type == IBV_QPT_UD;
 
-    NEED(!ibv_modify_qp(qp, &a,
-                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
-                            (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
-    a.qp_state = IBV_QPS_RTR;
     NEED(!ibv_modify_qp(qp, &a,
                         ud ? IBV_QP_STATE
                            : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -108,9 +110,16 @@ static inline void connect_qp_with(struct world *w, struct ibv_qp *qp, uint32_t 
                                  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
+static inline void connect_qp_with(struct world *w, struct ibv_qp *qp, uint32_t to,
+                                   struct patience patience)
+{
+    init_qp(qp);
+    ready_qp(qp, to, &w->gid, 0, patience);
+}
+
 static inline void connect_qp(struct world *w, struct ibv_qp *qp, uint32_t to)
 {
-    connect_qp_with(w, qp, to, (struct patience){.timeout = 14, .retries = 7, .rnr_retries = 7});
+    connect_qp_with(w, qp, to, USUAL_PATIENCE);
 }
 
 static inline struct ibv_wc wait_one(struct ibv_cq *cq)
