@@ -29,7 +29,9 @@ struct app {
     struct vb_hull_page *page;
     uint8_t *memory[MEMORIES];
     uint32_t memories;
-    uint32_t pd, key, cqn, srqn, qpn, channel; // made last
+    uint32_t pd, key, cqn, srqn, qpn, channel, program, xrcd; // made last
+    bool manages;    // its queue pair is a connection manager's,
+    uint32_t blocks; // of which so many were posted
 };
 
 struct input {
@@ -77,7 +79,8 @@ static void clean_up(void)
 static struct vb_hull *open_hull(void)
 {
     static const char text[] = "[nic fuzz]\naddress = 127.0.0.1\nport = shm\n"
-                               "[tenant *]\nentries = 4096\nbytes = 1M\nqueue_pairs = 8\n";
+                               "[tenant *]\nentries = 4096\nbytes = 1M\nqueue_pairs = 8\n"
+                               "copy = yes\n";
     struct vb_hull_config *config = malloc(sizeof *config);
     char error[VB_ERROR_TEXT];
 
@@ -96,6 +99,9 @@ static struct vb_hull *open_hull(void)
 
 // ---- talking
 
+static const uint64_t proof = 0x68756c6c70726f6f;
+static uint8_t copied[4096]; // memory of ours that is not shared
+
 static void keep(struct app *a, const struct vb_hull_request *r, const struct vb_hull_reply *reply,
                  const int fds[VB_HULL_FDS])
 {
@@ -106,6 +112,8 @@ static void keep(struct app *a, const struct vb_hull_request *r, const struct vb
     case VB_HULL_SRQ_CREATE: a->srqn = reply->number; break;
     case VB_HULL_QP_CREATE: a->qpn = reply->number; break;
     case VB_HULL_CHANNEL_CREATE: a->channel = reply->number; break;
+    case VB_HULL_PROGRAM_CREATE: a->program = reply->number; break;
+    case VB_HULL_XRCD_CREATE: a->xrcd = reply->number; break;
     case VB_HULL_MEMORY_CREATE:
         if (a->memories < MEMORIES && reply->memory.bytes >= MEMORY_BYTES) {
             void *map = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
@@ -131,7 +139,11 @@ static void hear(struct app *a, const struct vb_hull_request *r)
         require(memchr(reply.text, '\0', sizeof reply.text) && reply.text[0]);
     else
         keep(a, r, &reply, fds);
-    if (!reply.error && r->op == VB_HULL_HELLO && !a->page) {
+    if (!reply.error && r->op == VB_HULL_SERVICE && a->page) {
+        munmap(a->page, sizeof *a->page); // another one comes with the reply
+        a->page = NULL;
+    }
+    if (!reply.error && (r->op == VB_HULL_HELLO || r->op == VB_HULL_SERVICE) && !a->page) {
         a->page = mmap(NULL, sizeof *a->page, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
         require(a->page != MAP_FAILED);
     }
@@ -151,6 +163,64 @@ static void ask(struct app *a, const struct vb_hull_request *r, uint32_t bytes)
 static struct vb_hull_place place(uint32_t offset)
 {
     return (struct vb_hull_place){.memory = 1, .offset = offset};
+}
+
+// The same of what changes queues, finds memory and serves managers.
+static void propose_more(const struct app *a, struct vb_hull_request *r)
+{
+    switch (r->op) {
+    case VB_HULL_KEY_FIND:
+        r->find = (struct vb_hull_find){.len = 4096, .pd = a->pd, .key = a->key};
+        break;
+    case VB_HULL_CQ_RESIZE:
+        r->number = a->cqn;
+        r->resize = (struct vb_hull_resize){.ring = place(40960), .entries = 32};
+        break;
+    case VB_HULL_QP_JOIN:
+    case VB_HULL_QP_LEAVE:
+        r->group = (struct vb_hull_group){{[10] = 0xff, 0xff, 224, 65, 0, 1}};
+        break;
+    case VB_HULL_QP_SPREAD:
+        r->spread = (struct vb_hull_spread){.members = place(28672), .count = 2, .fields = 3};
+        break;
+    case VB_HULL_COPY_BEGIN:
+        r->proof = (struct vb_hull_proof){.at = (uintptr_t)&proof, .word = proof};
+        break;
+    case VB_HULL_PORT_TAKE:
+    case VB_HULL_PORT_GIVE: r->number = 7471; break;
+    default: break;
+    }
+}
+
+// Of memory, channels and services.
+static void propose_service(const struct app *a, struct vb_hull_request *r)
+{
+    switch (r->op) {
+    case VB_HULL_MEMORY_DROP:
+    case VB_HULL_MEMORY_AT:
+    case VB_HULL_MEMORY_OPEN: r->number = 1; break;
+    case VB_HULL_CHANNEL_DESTROY:
+    case VB_HULL_CHANNEL_OPEN: r->number = a->channel; break;
+    case VB_HULL_SERVICE: r->memory.name[0] = 's'; break;
+    case VB_HULL_SERVICE_RELEASE:
+    case VB_HULL_SERVICE_NEXT: r->number = 0; break;
+    case VB_HULL_SRQ_PROGRESS: r->number = a->srqn; break;
+    default: break;
+    }
+}
+
+// Of programs and queues by hand.
+static void propose_program(const struct app *a, struct vb_hull_request *r)
+{
+    if (r->op == VB_HULL_CQ_SHARE) {
+        r->number = a->cqn;
+        r->share.bell = place(28672);
+    } else if (r->op == VB_HULL_PROGRAM_CREATE) {
+        r->program = (struct vb_hull_program){.pd = a->pd, .limit = 64, .audit_cqn = a->cqn};
+    } else if (r->op == VB_HULL_PROGRAM_STOP || r->op == VB_HULL_PROGRAM_QUERY ||
+               r->op == VB_HULL_PROGRAM_DESTROY) {
+        r->number = a->program;
+    }
 }
 
 // A request that can succeed.
@@ -185,6 +255,7 @@ static struct vb_hull_request propose(const struct app *a, uint32_t op)
                                      .stride_bytes = 32};
         break;
     case VB_HULL_QP_CREATE:
+        r.value = a->program;
         r.qp = (struct vb_hull_qp){.send = place(16384),
                                    .recv = place(20480),
                                    .record = place(24576),
@@ -193,11 +264,15 @@ static struct vb_hull_request propose(const struct app *a, uint32_t op)
                                    .recv_cqn = a->cqn,
                                    .send_blocks = 16,
                                    .recv_entries = 16,
-                                   .recv_stride_bytes = 16};
+                                   .recv_stride_bytes = 16,
+                                   .chain = a->program ? VB_QP_CROSS_CHANNEL : 0};
+        if (a->manages)
+            r.qp.type = VB_QPT_UD, r.qp.chain = VB_HULL_QP_MANAGES;
         break;
     case VB_HULL_QP_MODIFY:
         r.number = a->qpn;
         r.mods = (struct vb_qpc_mods){.dest_qpn = a->qpn,
+                                      .qkey = 0x80010000,
                                       .access = VB_ACCESS_REMOTE,
                                       .mtu_bytes = 1024,
                                       .max_rd_atomic = 4,
@@ -209,13 +284,25 @@ static struct vb_hull_request propose(const struct app *a, uint32_t op)
     case VB_HULL_PD_DESTROY: r.number = a->pd; break;
     case VB_HULL_KEY_DESTROY:
     case VB_HULL_WINDOW_DESTROY: r.number = a->key; break;
-    case VB_HULL_MEMORY_DROP: r.number = 1; break;
-    case VB_HULL_CHANNEL_DESTROY: r.number = a->channel; break;
     default:
         r.number = op >= VB_HULL_QP_CREATE ? a->qpn : op >= VB_HULL_SRQ_CREATE ? a->srqn : a->cqn;
+        propose_more(a, &r);
         break;
     }
+    propose_program(a, &r);
+    propose_service(a, &r);
     return r;
+}
+
+static void choose_service(const struct app *a, struct vb_hull_qp *qp, uint32_t which)
+{
+    qp->type = which % (VB_QPT_COUNT + 1);
+    if (qp->type == VB_QPT_XRC_TGT)
+        qp->srqn = a->xrcd;
+    if (qp->type >= VB_QPT_XRC_INI)
+        qp->recv_entries = 0;
+    if (qp->type == VB_QPT_UD && which & 0x40)
+        qp->chain = VB_HULL_QP_MANAGES;
 }
 
 static void request(struct app *a, struct input *in)
@@ -225,12 +312,33 @@ static void request(struct app *a, struct input *in)
 
     if (op == VB_HULL_QP_MODIFY)
         r.mods.state = (enum vb_qp_state)(take(in) % (VB_QPS_COUNT + 1));
+    if (op == VB_HULL_QP_CREATE)
+        choose_service(a, &r.qp, take(in));
+    if (op == VB_HULL_QP_CREATE && take(in) % 2)
+        r.qp.send.offset = 45056, r.qp.recv.offset = 49152, r.qp.record.offset = 53248;
+    if (op == VB_HULL_KEY_CREATE && take(in) % 4 == 0)
+        r.key.kind = VB_MKEY_COPIED;
+    if (op == VB_HULL_SRQ_CREATE && take(in) % 2) {
+        r.srq.xrcd = a->xrcd;
+        r.srq.cqn = a->cqn;
+    }
     for (; bends; bends--) {
         uint32_t at = take(in) % sizeof r;
         ((uint8_t *)&r)[at] ^= (uint8_t)take(in);
     }
+    if ((r.op == VB_HULL_KEY_CREATE || r.op == VB_HULL_KEY_CHANGE) &&
+        r.key.kind == VB_MKEY_COPIED) { // all other memory here is the hull's, too
+        r.key.at = (struct vb_hull_place){.offset = (uintptr_t)copied};
+        r.key.len = sizeof copied;
+    }
     if (r.op == VB_HULL_MEMORY_CREATE)
         memset(r.memory.name, 0, sizeof r.memory.name); // a name would stay, as it should
+    if (r.op == VB_HULL_SERVICE) {                      // one name is enough to be found again
+        memset(r.memory.name, 0, sizeof r.memory.name);
+        r.memory.name[0] = 's';
+    }
+    if (r.op == VB_HULL_SERVICE_NEXT)
+        r.value = take(in) % (VB_HULL_LISTS + 1);
     bytes = take(in);
     ask(a, &r, bytes == 0xff ? take(in) % (uint32_t)sizeof r : (uint32_t)sizeof r);
 }
@@ -245,6 +353,14 @@ static void scribble(struct app *a, struct input *in)
 
     for (uint32_t i = 0; bytes && i < len; i++)
         __atomic_store_n(&bytes[(at + i) % size], (uint8_t)take(in), __ATOMIC_RELAXED);
+}
+
+// Of a page that was scribbled on: the driver takes what it finds there for an index.
+static void ring_bell(struct vb_doorbells *bells, uint32_t number)
+{
+    if (atomic_load(&bells->latest) > VB_DOORBELL_QPS)
+        atomic_store(&bells->latest, 0);
+    vb_doorbell_ring(bells, number);
 }
 
 // An entry of the send queue, and the bell.
@@ -264,8 +380,38 @@ static void post(struct app *a, struct input *in)
     vb_put_be32(entry + 36, a->key);
     vb_put_be64(entry + 40, take2(in));
     vb_put_be32(a->memory[0] + 24576 + 4 * (take(in) % 2), count + 1);
-    vb_doorbell_ring(&a->page->qps, a->qpn);
-    vb_doorbell_ring(&a->page->arms, a->cqn);
+    ring_bell(&a->page->qps, a->qpn);
+    ring_bell(&a->page->arms, a->cqn);
+}
+
+// What a manager says, to the managers of this very NIC: right but for what the input makes of it.
+static void speak(struct app *a, struct input *in)
+{
+    if (!a->memory[0] || !a->page || !a->manages)
+        return;
+    uint8_t *mad = a->memory[0] + 32768, *entry = a->memory[0] + 16384 + a->blocks % 16 * 64;
+    const uint8_t head[] = {1, 7, 2, 3};
+
+    memset(mad, 0, 256);
+    memcpy(mad, head, sizeof head);
+    vb_put_be16(mad + 16, (uint16_t)(16 + take(in) % 12));
+    for (uint32_t i = 24; i < 60; i++)
+        mad[i] = (uint8_t)take(in);
+    if (take(in) % 2)
+        vb_put_be24(mad + 24 + 32, a->qpn); // where a REQ has its queue pair
+    memset(entry, 0, 128);
+    vb_put_be32(entry, a->blocks << 8 | VB_WQE_SEND);
+    vb_put_be32(entry + 4, a->qpn << 8 | 5);
+    vb_put_be32(entry + 16, 0x80010000);
+    vb_put_be32(entry + 24, take(in) % 8 ? VB_QPN_GSI : take2(in));
+    memcpy(entry + 48, a->hull->lane->port->local.b, 16);
+    vb_put_be32(entry + 64, take(in) % 8 ? 256 : take2(in) % 1024);
+    vb_put_be32(entry + 68, a->key);
+    a->blocks += 2;
+    vb_put_be32(a->memory[0] + 24576 + 4, a->blocks);
+    ring_bell(&a->page->qps, a->qpn);
+    vb_hull_turn(a->hull);
+    vb_hull_turn(a->hull);
 }
 
 // ---- a life
@@ -307,14 +453,69 @@ static void connect_qp(struct app *a)
     }
 }
 
-static void furnish(struct app *a)
+// Receives for what is said to it.
+static void listen_to_all(struct app *a)
 {
-    static const uint8_t ops[] = {VB_HULL_MEMORY_CREATE,  VB_HULL_PD_CREATE, VB_HULL_KEY_CREATE,
-                                  VB_HULL_CHANNEL_CREATE, VB_HULL_CQ_CREATE, VB_HULL_QP_CREATE};
+    for (uint32_t i = 0; i < 16 && a->memory[0]; i++) {
+        vb_put_be32(a->memory[0] + 20480 + 16 * i, 512);
+        vb_put_be32(a->memory[0] + 20480 + 16 * i + 4, a->key);
+        vb_put_be64(a->memory[0] + 20480 + 16 * i + 8, 1024);
+    }
+    if (a->memory[0])
+        vb_put_be32(a->memory[0] + 24576, 16);
+}
+
+// Its queue pair is a program's or not, and queues are by hand or not.
+static void furnish(struct app *a, bool program, bool by_hand)
+{
+    static const uint8_t ops[] = {VB_HULL_MEMORY_CREATE, VB_HULL_PD_CREATE, VB_HULL_KEY_CREATE,
+                                  VB_HULL_CHANNEL_CREATE, VB_HULL_CQ_CREATE};
 
     for (uint32_t i = 0; i < sizeof ops; i++)
         say(a, ops[i]);
+    if (program)
+        say(a, VB_HULL_PROGRAM_CREATE);
+    say(a, VB_HULL_QP_CREATE);
     connect_qp(a);
+    if (by_hand) {
+        say(a, VB_HULL_QP_SHARE);
+        say(a, VB_HULL_CQ_SHARE);
+        say(a, VB_HULL_CLOCK);
+    }
+    if (a->manages)
+        listen_to_all(a);
+}
+
+static void play(struct app *a, struct input *in)
+{
+    for (uint32_t steps = 0; in->at < in->end && steps < STEPS_MAX; steps++) {
+        switch (take(in) % 6) {
+        case 0: request(a, in); break;
+        case 1: scribble(a, in); break;
+        case 2: post(a, in); break;
+        case 3: vb_hull_turn(a->hull); break;
+        case 4: speak(a, in); break;
+        default: return; // the process dies
+        }
+    }
+}
+
+// The next one takes over what the last one left, if that was a service, and does no better;
+// the last one releases it.
+static void inherit(struct vb_hull *hull, struct input *in)
+{
+    struct app a;
+
+    for (uint32_t lives = take(in) % 3 + 1; lives > 0; lives--) {
+        attach(&a, hull);
+        say(&a, VB_HULL_HELLO);
+        say(&a, VB_HULL_SERVICE);
+        if (lives > 1)
+            play(&a, in);
+        else
+            say(&a, VB_HULL_SERVICE_RELEASE);
+        leave(&a);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -330,19 +531,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(victim.pd);
     attach(&a, hull);
     uint32_t how = take(&in);
+    a.manages = how & 0x80;
     if (how % 8)
         say(&a, VB_HULL_HELLO);
+    if (how & 8)
+        say(&a, VB_HULL_SERVICE);
     if (how % 4)
-        furnish(&a);
-    for (uint32_t steps = 0; in.at < in.end && steps < STEPS_MAX; steps++) {
-        switch (take(&in) % 4) {
-        case 0: request(&a, &in); break;
-        case 1: scribble(&a, &in); break;
-        case 2: post(&a, &in); break;
-        default: vb_hull_turn(hull); break;
-        }
-    }
+        furnish(&a, how & 16, how & 32);
+    play(&a, &in);
     leave(&a);
+    inherit(hull, &in);
     say(&victim, VB_HULL_PD_DESTROY); // its own domain is still there
     uint32_t pd = victim.pd;
     say(&victim, VB_HULL_PD_CREATE);

@@ -19,6 +19,7 @@ enum { // bits of the layout; the lowest three choose the MTU
     LAYOUT_UC_SHARED = 1 << 4,
     LAYOUT_UD_SHARED = 1 << 5,
     LAYOUT_RECV_APART = 1 << 6,
+    LAYOUT_SHARES = 1 << 7, // queue pairs are of three
 };
 
 void rig_require(bool holds)
@@ -170,7 +171,8 @@ void rig_create_qp(struct rig *r, struct rig_qp *q)
                                      .dbrec = q->driver.dbrec,
                                      .sq_start = 0xfff8,
                                      .rq_start = 0xfffc,
-                                     .no_wqe_checks = !r->wqe_checks};
+                                     .no_wqe_checks = !r->wqe_checks,
+                                     .share = r->share[(q - r->qp) % RIG_SHARES]};
     rig_require(vb_dev_qp_create(r->dev, &attr, &q->driver.qpn) == 0);
     q->ctx = vb_dev_qp(r->dev, q->driver.qpn);
     q->driver.doorbells = vb_pu_doorbells(q->ctx->pu);
@@ -240,6 +242,16 @@ static void set_up(struct rig *r, uint8_t flags)
     }
 }
 
+// One of little weight and with a rate, one of much; and share 0.
+static void create_shares(struct rig *r)
+{
+    static const struct vb_share_attr little = {.weight = 1, .rate_Bps = 100 * 1000 * 1000},
+                                      much = {.weight = 1000};
+
+    rig_require(vb_dev_share_create(r->dev, &little, &r->share[1]) == 0);
+    rig_require(vb_dev_share_create(r->dev, &much, &r->share[2]) == 0);
+}
+
 void rig_open(struct rig *r, const struct rig_opts *opts, const uint8_t *data, size_t size)
 {
     memset(r, 0, sizeof *r);
@@ -259,6 +271,8 @@ void rig_open(struct rig *r, const struct rig_opts *opts, const uint8_t *data, s
         rig_register(r, i);
     for (uint32_t i = 0; i < RIG_WINDOWS; i++)
         rig_create_window(r, i);
+    if (r->layout & LAYOUT_SHARES)
+        create_shares(r);
     for (uint32_t i = 0; i < RIG_QPS; i++)
         rig_create_qp(r, &r->qp[i]);
     uint8_t apart = rig_u8(r);
@@ -271,6 +285,8 @@ void rig_close(struct rig *r)
 {
     for (uint32_t i = 0; i < RIG_QPS; i++)
         rig_destroy_qp(r, &r->qp[i]);
+    for (uint32_t i = 1; i < RIG_SHARES && r->share[i]; i++)
+        rig_require(vb_dev_share_destroy(r->dev, r->share[i]) == 0);
     for (uint32_t i = 0; i < RIG_SRQS; i++) {
         rig_require(vb_dev_srq_destroy(r->dev, r->srq[i].srqn) == 0);
         vb_driver_srq_fini(&r->srq[i].driver);
@@ -288,7 +304,8 @@ void rig_close(struct rig *r)
     for (uint32_t i = 0; i < r->units; i++) {
         struct vb_pu *pu = vb_dev_pu_at(r->dev, i);
         vb_pu_feed(pu, NULL, 0);
-        rig_require(vb_pu_deadline(pu) == UINT64_MAX && !vb_fifo_first(&pu->run));
+        rig_require(vb_pu_deadline(pu) == UINT64_MAX && !vb_fifo_first(&pu->run) &&
+                    !vb_fifo_first(&pu->active));
     }
     rig_drop_batch(r);
     for (uint32_t i = 0; i < r->wired; i++)

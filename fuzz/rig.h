@@ -31,6 +31,7 @@ enum {
     RIG_CQS = 3,
     RIG_SRQS = 2, // the second is XRC's
     RIG_UNITS = 2,
+    RIG_SHARES = 3,
     RIG_REGION_BYTES = 6000,
     RIG_BATCH = 8,
     RIG_WIRE = 32,
@@ -104,6 +105,7 @@ struct rig {
     uint32_t units;
     uint64_t now_ns;
     uint32_t pd[2];
+    uint32_t share[RIG_SHARES]; // of queue pairs in turn; the first is share 0
     struct rig_cq cq[RIG_CQS];
     struct rig_srq srq[RIG_SRQS];
     struct rig_region region[RIG_REGIONS];

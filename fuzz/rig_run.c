@@ -181,7 +181,9 @@ static void check_qp(struct rig_qp *q)
     const struct vb_qpc *qp = q->ctx;
     const struct vb_responder *p = &qp->resp;
     rig_require(p->job_new <= p->job_count && p->job_count <= VB_READ_JOBS);
-    rig_require(p->job_count == 0 && p->answer == VB_ANSWER_NONE); // all that was owed is sent
+    bool held = qp->congestion && qp->congestion->resume.deadline_ns != VB_TIMER_NEVER;
+    // All that was owed is sent, but for what its share's rate holds, until a timer.
+    rig_require(held || (p->job_count == 0 && p->answer == VB_ANSWER_NONE));
     rig_require(!p->closing || qp->state == VB_QPS_ERR);
     rig_require(p->recv.filled <= p->recv.room);
     rig_require(qp->sq.fetched <= qp->sq.end && qp->sq.end - qp->sq.fetched <= qp->sq.blocks);
@@ -286,7 +288,7 @@ static bool run_unit(struct rig *r, struct vb_pu *pu)
     if (r->narrow && txq->count == 0)
         txq->used = VB_TX_BYTES - 3 * VB_FRAME_MAX;
     poll(r, pu);
-    bool again = vb_pu_wants_tx(pu) || vb_pu_frames_left(pu) > 0;
+    bool again = vb_pu_wants_tx(pu) || vb_pu_frames_left(pu) > 0 || vb_pu_has_more(pu);
     uint32_t handed = vb_pu_handed(pu), others = (1u << r->units) - 1 - (1u << pu->index);
     rig_require((handed & ~others) == 0);
     send_all(r, pu);

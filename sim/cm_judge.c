@@ -147,8 +147,14 @@ static void judge_request(struct vb_cmworld *w, struct vb_cmw_end *e,
     }
     if (!p)
         return;
-    p->side[VB_CMW_PASSIVE] =
-        (struct vb_cmw_side){.end = e->index, .life = e->life, .id = event->id};
+    // What the first one was told may still be under way when there is a second.
+    const struct vb_cmw_side first = p->side[VB_CMW_PASSIVE];
+    p->side[VB_CMW_PASSIVE] = (struct vb_cmw_side){.end = e->index,
+                                                   .life = e->life,
+                                                   .id = event->id,
+                                                   .rejected = first.rejected,
+                                                   .abandoned = first.abandoned,
+                                                   .ended_by_time = first.ended_by_time};
     vb_cmjudge_stage(w, p, VB_CMW_PASSIVE, VB_CMW_ASKED);
 }
 
@@ -243,8 +249,8 @@ static const char *judge_reason(const struct vb_cmworld *w, const struct vb_cmw_
                    ? "its service is there"
                    : NULL; // while its end was dead, another one at the address said so
     case VB_CM_STALE:
-        return p->reused || other->stage == VB_CMW_GONE || !is_alive(w, other) ||
-                       other->ended_by_time
+        return p->reused || other->ended_by_time ||
+                       (other->stage != VB_CMW_NONE && !goes_on(w, other))
                    ? NULL
                    : "its queue pair is new";
     case VB_CM_TIMEOUT:

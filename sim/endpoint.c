@@ -39,6 +39,7 @@ static int create_qp(struct vb_ep *ep)
         .dbrec = ep->drv.dbrec,
         .sq_start = o->sq_start,
         .rq_start = o->rq_start,
+        .share = vb_ep_share(ep),
     };
     int err = vb_dev_qp_create(ep->node->dev, &attr, &ep->qpn);
     ep->drv.qpn = ep->qpn;

@@ -250,7 +250,8 @@ uint64_t vb_model_peer_cost(struct vb_ep *ep)
     uint64_t cost = 0;
     for (uint32_t i = 0; i < ep->node->ep_count; i++) {
         struct vb_ep *other = ep->node->ep[i];
-        if (other->peer->node == ep->peer->node && vb_ep_unit(other) == vb_ep_unit(ep))
+        if (other->peer->node == ep->peer->node && vb_ep_unit(other) == vb_ep_unit(ep) &&
+            vb_ep_share(other) == vb_ep_share(ep))
             cost += cost_in_flight(other);
     }
     return cost;

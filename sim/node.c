@@ -60,6 +60,20 @@ static int create_units(struct vb_node *node)
     return 0;
 }
 
+// Their weights are drawn apart: worlds without shares stay as they are.
+static int create_shares(struct vb_node *node)
+{
+    struct vb_prng p = {node->world->scen.seed + node->index};
+    int err = 0;
+
+    for (uint32_t i = 0; i < node->world->scen.shares && !err; i++)
+        err = vb_dev_share_create(
+            node->dev,
+            &(struct vb_share_attr){.weight = (uint32_t)vb_prng_range(&p, 1, VB_SHARE_WEIGHT_MAX)},
+            &node->share[i]);
+    return err;
+}
+
 static int create_device(struct vb_node *node)
 {
     struct vb_prng *p = &node->world->prng;
@@ -82,6 +96,8 @@ static int create_device(struct vb_node *node)
         return -ENOMEM;
     node->holds = opts.hold_completions;
     int failed = create_units(node);
+    if (!failed)
+        failed = create_shares(node);
     if (failed)
         return failed;
     for (int i = 0; i < VB_SIM_PDS; i++) {

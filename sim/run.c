@@ -4,6 +4,7 @@
 
 #include "sim/chain_world.h"
 #include "sim/cm_world.h"
+#include "sim/isolation.h"
 #include "sim/world.h"
 
 #include <assert.h>
@@ -51,6 +52,20 @@ static int run_chains(const struct vb_scenario *scen, FILE *trace, struct vb_sim
     return 0;
 }
 
+// A part of the seeds has tenants of one NIC as well.
+static int run_fair(uint64_t seed, struct vb_sim_result *result)
+{
+    struct vb_digest digest = {result->digest};
+    uint64_t added = 0, steps = 0;
+    int err = vb_fair_run(seed, &added, &steps, result->text);
+
+    vb_digest_add(&digest, added);
+    result->digest = digest.value;
+    result->events += steps;
+    result->violated = result->text[0] != '\0';
+    return err;
+}
+
 static int run_cm(const struct vb_sim_opts *opts, struct vb_sim_result *result,
                   struct vb_coverage *cover)
 {
@@ -88,5 +103,8 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
         err = run_plain(&scen, opts->trace, result, cover);
     if (!err && !result->violated && chains)
         err = run_chains(&scen, opts->trace, result, cover);
+    if (!err && !result->violated && opts->chains != VB_SIM_CHAINS_ONLY &&
+        vb_fair_is_drawn(opts->seed))
+        err = run_fair(opts->seed, result);
     return err;
 }

@@ -93,6 +93,13 @@ static void draw_queues(struct vb_scenario *s)
     }
 }
 
+static void draw_shares(struct vb_scenario *s)
+{
+    struct vb_prng prng = {s->seed * 0xaef17502108ef2d9u + 5}, *p = &prng;
+
+    s->shares = below(p, 10) < 3 ? 1 + below(p, VB_SIM_SHARES_MAX) : 0;
+}
+
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)
 {
     struct vb_prng prng = {seed * 0x9e3779b97f4a7c15u + 1}, *p = &prng;
@@ -112,6 +119,7 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
     s->unreliable = below(p, VB_SIM_UNRELIABLE_MAX + 1);
     s->conns += s->unreliable;
     draw_queues(s);
+    draw_shares(s);
 }
 
 static uint32_t share(struct vb_prng *p, uint32_t of)

@@ -19,6 +19,7 @@ enum {
     VB_SIM_PDS = 2,
     VB_SIM_CQS = 4,
     VB_SIM_UNITS_MAX = 4,
+    VB_SIM_SHARES_MAX = 3,
     VB_SIM_OPS_DEFAULT = 5000,
 };
 
@@ -72,6 +73,7 @@ struct vb_scenario {
     uint32_t remake_ppm;   // per action: a shared receive queue goes, and another comes
     bool holds;            // completions wait for the answers that go with them
     bool tight;            // completion queues can overrun
+    uint32_t shares;       // that queue pairs of a NIC are of, besides share 0
 };
 
 // Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.

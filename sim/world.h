@@ -119,6 +119,7 @@ struct vb_node {
     struct vb_hostmem mem;
     struct vb_window *window[VB_SIM_PDS]; // of type 1
     uint32_t pd[VB_SIM_PDS];
+    uint32_t share[VB_SIM_SHARES_MAX];
     struct vb_region *exposed[VB_SIM_PDS][VB_SIM_EXPOSED];
     struct vb_simcq cq[VB_SIM_CQS];
     uint32_t cq_count;
@@ -201,6 +202,14 @@ int vb_node_create(struct vb_node *node, struct vb_world *w, uint32_t index);
 void vb_node_destroy(struct vb_node *node);
 // Up to `steps` steps of the NIC.
 void vb_node_run(struct vb_node *node);
+
+// Whose the queue pair is: a share's number, or 0.
+static inline uint32_t vb_ep_share(const struct vb_ep *ep)
+{
+    uint32_t i =
+        (ep->conn->index + (uint32_t)(ep - ep->conn->ep)) % (ep->node->world->scen.shares + 1);
+    return i ? ep->node->share[i - 1] : 0;
+}
 
 // The unit that a queue pair lives on.
 static inline struct vb_unit *vb_ep_unit(const struct vb_ep *ep)

@@ -72,6 +72,12 @@ struct vb_nic_opts {
     // A NIC in a process of its own, `verbena nic`: its name, or the path of its socket
     // (docs/hull.md). All else but error_text is the hull's to say then.
     const char *hull;
+    // Of such a NIC: a name under which all that is made on it outlives this process (see the calls
+    // vb_service_…). -EBUSY: another process has it.
+    const char *service;
+    // Of a hull: memory that is not shared with it may be registered, too, and is copied for each
+    // access, which the hull's configuration has to allow. No atomics and no programs work there.
+    bool copy;
 };
 
 // Opens a NIC on UDP port 4791 of the address, which it may share with others of the same user
@@ -200,8 +206,80 @@ int vb_hull_alloc(struct vb_nic *nic, const char *name, size_t bytes, void **add
 int vb_hull_give(struct vb_nic *nic, int fd, void *addr);
 // -EBUSY: registered; -ENOENT: not from the calls above. A name and its memory are let go of.
 int vb_hull_free(struct vb_nic *nic, void *addr);
+// A descriptor of memory with a name, for who maps it by himself: a virtual machine, or a process
+// that is handed it. Its size never changes. close() it. -ENOENT: not from vb_hull_alloc();
+// -EINVAL: it has no name.
+int vb_hull_descriptor(struct vb_nic *nic, const void *addr);
+
+// The hull's clock: CLOCK_MONOTONIC of its machine, and an epoch that every start of the hull draws
+// anew. In the machine's order for applications, and big-endian as chain programs have numbers.
+// What runs in the hull never sees a time from before it woke; who has it mapped sees one of the
+// last turn while the hull is awake, and one of the last tenth of a second while it sleeps.
+struct vb_hull_clock {
+    uint64_t now_ns, epoch;
+    uint64_t now_be, epoch_be;
+};
+
+// Maps it, to be read only. vb_mr_reg() with no rights but VB_RIGHT_REMOTE_READ makes a key for it,
+// in any domain. vb_hull_free() lets go of it, vb_nic_close() too.
+int vb_hull_clock(struct vb_nic *nic, const struct vb_hull_clock **clock);
+
+static inline uint64_t vb_hull_now(const struct vb_hull_clock *clock)
+{
+    return __atomic_load_n(&clock->now_ns, __ATOMIC_ACQUIRE);
+}
+
 // In words, why the last call on the NIC was refused.
 void vb_hull_why(const struct vb_nic *nic, char text[VB_ERROR_TEXT]);
+
+// ---- services
+// A NIC of a hull that was opened with the name of a service is what the last process of the same
+// user left when it closed it, exited or was killed, at whatever moment: memory, domains, regions
+// with their keys, windows, channels, completion queues, shared receive queues, queue pairs and
+// their counters are as they were, and went on working. A process that opens the name begins with
+// handles of all of them, which these calls find, and may go on posting and polling. (docs/hull.md)
+//
+// - A request was posted if vb_post_…() had told the NIC of it; one call tells of all its requests
+//   at once.
+// - A completion is polled once: what the last process had polled is not told again, whatever it
+//   made of it. What nobody has polled is there, with its wr_id; vb_service_pending() tells of what
+//   was posted and not polled.
+// - Events besides completions that nobody took are not told again: ask for states.
+//
+// vb_nic_close() leaves a service as it is.
+
+// What is made from now on can be found by the tag, any number; 0 at first. Set before something is
+// made: the tag belongs to it from its first moment on. -EINVAL: the NIC has no service.
+int vb_service_tag(struct vb_nic *nic, uint32_t tag);
+// How many processes had the service before; 0: it is new.
+int vb_service_lives(const struct vb_nic *nic, uint32_t *lives);
+
+struct vb_service_memory {
+    void *addr;
+    size_t bytes;
+    // Where the first process had it: keys, and entries of queues, name it by this address. It is
+    // addr, unless that was taken in this process.
+    uint64_t was;
+    char name[64]; // empty: none
+};
+
+// The i-th with the tag, from 0 on, in the order in which they were made. -ENOENT: no more.
+int vb_service_memory(struct vb_nic *nic, uint32_t tag, uint32_t i,
+                      struct vb_service_memory *memory);
+int vb_service_pd(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_pd **pd);
+int vb_service_mr(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_mr **mr);
+int vb_service_mw(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_mw **mw);
+int vb_service_channel(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_channel **channel);
+int vb_service_cq(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_cq **cq);
+int vb_service_program(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_program **program);
+int vb_service_srq(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_srq **srq);
+int vb_service_qp(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_qp **qp);
+// The wr_id of the i-th request, or receive of its own, that was posted and whose completion was
+// not polled, from 0 on, oldest first. -ENOENT: no more. -EINVAL: nobody counts (managed queues,
+// VB_QP_IGNORE_OVERFLOW).
+int vb_service_pending(const struct vb_qp *qp, bool receive, uint32_t i, uint64_t *wr_id);
+// The name is given up: vb_nic_close(), or this process's end, now ends everything, as without one.
+int vb_service_release(struct vb_nic *nic);
 
 // Tells of completions through a descriptor, for programs that sleep.
 int vb_channel_create(struct vb_nic *nic, struct vb_channel **channel);
@@ -291,7 +369,8 @@ struct vb_qp_opts {
     uint32_t inline_bytes;           // longest inline payload; 0: none
     uint32_t xrcd;                   // VB_SERVICE_XRC_RECV
     // The management queue pair, number 1: VB_SERVICE_UD, with queues on unit 1 of a NIC with one
-    // unit and on unit 2 otherwise. One for each NIC; -EBUSY: there is one.
+    // unit and on unit 2 otherwise. One for each NIC; -EBUSY: there is one. At a hull it is one for
+    // each application, and has another number but on the wire (docs/hull.md).
     bool management;
     uint32_t chain; // enum vb_qp_chain
     // Of cross-channel queue pairs:

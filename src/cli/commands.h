@@ -17,7 +17,8 @@ int vb_cli_perf(int argc, char **argv);
 int vb_cli_res(int argc, char **argv);
 int vb_cli_run(int argc, char **argv);
 int vb_cli_sim(int argc, char **argv);
-int vb_cli_sim_incast(int argc, char **argv); // verbena sim incast
+int vb_cli_sim_incast(int argc, char **argv);    // verbena sim incast
+int vb_cli_sim_isolation(int argc, char **argv); // verbena sim isolation
 int vb_cli_stat(int argc, char **argv);
 
 // Where the libraries are that `verbena run` puts in front of the system's. False: nowhere.

@@ -30,9 +30,6 @@ __attribute__((format(printf, 5, 6))) void vb_doctor_say(struct vb_doctor *d,
 void vb_doctor_system(struct vb_doctor *d);
 // ---- doctor_network.c: sockets, addresses, who has port 4791
 void vb_doctor_network(struct vb_doctor *d);
-// ---- doctor_holder.c: the process that has a UDP port, as words. False: nobody has it, or we
-// cannot see who does.
-bool vb_doctor_holder(const char *address, uint16_t port, char *text, size_t room);
 // ---- doctor_library.c: which libibverbs programs get, and whether its device opens
 void vb_doctor_library(struct vb_doctor *d);
 // ---- doctor_program.c: whether `verbena run` can serve a program

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the network gives: sockets and their buffers, addresses for NICs, and who has their port.
 #include "cli/doctor.h"
+#include "port/udp_holder.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -174,14 +175,23 @@ static bool is_link_local(const struct ifaddrs *i)
                &((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr);
 }
 
+static enum udp_holder find_holder(const char *address, char holder[UDP_HOLDER_TEXT])
+{
+    union udp_address at;
+
+    snprintf(holder, UDP_HOLDER_TEXT, "somebody");
+    return vb_udp_address_parse(address, &at, NULL) == 0 ? vb_udp_holder(&at, holder)
+                                                         : UDP_HOLDER_UNSEEN;
+}
+
 static void say_taken(struct vb_doctor *d, const char *text, const char *interface)
 {
-    char holder[128] = "somebody who cannot be seen from here";
+    char holder[UDP_HOLDER_TEXT];
+    enum udp_holder kind = find_holder(text, holder);
 
-    vb_doctor_holder(text, ROCE_PORT, holder, sizeof holder);
     vb_doctor_say(
         d, VB_NOTE, "address",
-        strncmp(holder, "the kernel", 10) == 0
+        kind == UDP_HOLDER_KERNEL
             ? "rdma link delete, or modprobe -r rdma_rxe, frees it"
             : "NICs of one user share it over udp; over shm and auto, and beside anybody else, a "
               "NIC takes the next free address (--address says which)",
@@ -230,7 +240,7 @@ static bool has_loopback_left(void)
 
 static void check_addresses(struct vb_doctor *d)
 {
-    char text[INET6_ADDRSTRLEN], holder[128] = "somebody";
+    char text[INET6_ADDRSTRLEN], holder[UDP_HOLDER_TEXT];
     struct ifaddrs *all = NULL;
     uint32_t lines = 0, usable = 0;
 
@@ -244,7 +254,7 @@ static void check_addresses(struct vb_doctor *d)
     if (all)
         freeifaddrs(all);
     if (usable == 0 && !has_loopback_left()) {
-        vb_doctor_holder("127.0.0.1", ROCE_PORT, holder, sizeof holder);
+        (void)find_holder("127.0.0.1", holder);
         vb_doctor_say(
             d, VB_PROBLEM, "address",
             "end who has UDP port 4791 on all addresses (rdma_rxe: modprobe -r), bring lo "

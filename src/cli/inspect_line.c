@@ -100,7 +100,7 @@ static int add_filter(const struct vb_inspect_form *form, const char *key, const
 
     if (strcmp(key, "link") != 0 && strcmp(key, "dev") != 0 && strcmp(key, "pid") != 0 &&
         !is_among(key, form->keys, &index)) {
-        char known[160] = "";
+        char known[240] = "";
         for (uint32_t i = 0; form->keys[i]; i++) {
             size_t len = strlen(known);
             snprintf(known + len, sizeof known - len, ", %s", form->keys[i]);

@@ -82,7 +82,8 @@ static bool is_number(const char *value)
 
 void vb_print_field(struct vb_printer *p, const char *key, const char *value)
 {
-    static const char *const words[] = {"comm", "netdev", "addr", "also", "raddr", "ifname"};
+    static const char *const words[] = {"comm",  "netdev", "addr", "also",
+                                        "raddr", "ifname", "name", "hull"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(key, words[i]) == 0) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `verbena nic`: NICs in a process of their own, the hull, to which applications attach.
 #include "cli/commands.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
 #include "hull/hull.h"
+#include "hull/inherit.h"
 #include "hull/notify.h"
 
 #include <errno.h>
@@ -17,7 +19,8 @@
 static const char command[] = "verbena nic";
 
 struct fields {
-    const char *config, *socket, *name, *address, *port;
+    const char *config, *socket, *name, *address, *port, *metrics;
+    bool anywhere;
     uint32_t ready_fd;
 };
 
@@ -33,6 +36,11 @@ static const struct vb_option options[] = {
      offsetof(struct fields, address), 0, 0},
     {"port", NULL, VB_OPTION_TEXT, NULL, "PORT", "udp, shm or auto, without a file; auto",
      offsetof(struct fields, port), 0, 0},
+    {"metrics", NULL, VB_OPTION_TEXT, NULL, "WHERE",
+     "metrics by HTTP: PORT or IP:PORT on the loopback, or a socket's path",
+     offsetof(struct fields, metrics), 0, 0},
+    {"metrics-anywhere", NULL, VB_OPTION_FLAG, NULL, NULL,
+     "metrics may be served to other machines", offsetof(struct fields, anywhere), 0, 0},
     {"ready-fd", NULL, VB_OPTION_NUMBER, "0", "N",
      "write a line to this descriptor and close it when applications can attach",
      offsetof(struct fields, ready_fd), 0, 1 << 20},
@@ -48,7 +56,8 @@ static void print_help(void)
          "of vb_nic_open). Their queues are shared memory; what they leave behind when they end,\n"
          "in whatever way, is taken back, but for memory with a name. It stays in the foreground\n"
          "until SIGTERM or SIGINT, reads the file's tenants again on SIGHUP, and tells a service\n"
-         "manager when it is ready (NOTIFY_SOCKET).\n");
+         "manager when it is ready (NOTIFY_SOCKET). Such a manager keeps named memory while the\n"
+         "hull is restarted.\n");
     vb_options_help(&table, stdout);
 }
 
@@ -80,6 +89,8 @@ static int apply(const struct fields *f, struct vb_hull_config *config)
         (f->address && strlen(f->address) >= sizeof nic->address) ||
         (f->port && strlen(f->port) >= sizeof nic->port))
         return vb_usage_error(command, "a name, an address or a port is too long");
+    if (f->name && !vb_hull_config_is_name(f->name))
+        return vb_usage_error(command, "--name is letters, digits, - and _, not '%s'", f->name);
     if (f->name)
         snprintf(nic->name, sizeof nic->name, "%s", f->name);
     if (f->address)
@@ -96,6 +107,12 @@ static int configure(const struct fields *f, struct vb_hull_config *config)
     vb_hull_config_init(config);
     if (f->config && vb_hull_config_read(f->config, config, error) != 0)
         return vb_usage_error(command, "%s: %s", f->config, error);
+    if (f->metrics && strlen(f->metrics) >= sizeof config->metrics)
+        return vb_usage_error(command, "--metrics is longer than %zu characters",
+                              sizeof config->metrics - 1);
+    if (f->metrics)
+        snprintf(config->metrics, sizeof config->metrics, "%s", f->metrics);
+    config->metrics_anywhere = config->metrics_anywhere || f->anywhere;
     return apply(f, config);
 }
 
@@ -107,7 +124,7 @@ static void close_all(struct vb_hull **hulls, uint32_t count)
         vb_hull_close(hulls[--count]);
 }
 
-static int open_all(const struct vb_hull_config *config, struct vb_hull **hulls)
+static int open_hulls(const struct vb_hull_config *config, struct vb_hull **hulls)
 {
     char error[VB_ERROR_TEXT];
 
@@ -119,6 +136,40 @@ static int open_all(const struct vb_hull_config *config, struct vb_hull **hulls)
         return 1;
     }
     return 0;
+}
+
+// What no NIC took. The manager keeps memory of a NIC that is not in the file now.
+static void say_inherited(const struct vb_inherited *in)
+{
+    for (uint32_t i = 0; i < in->count; i++) {
+        const struct vb_inherited_fd *e = &in->fd[i];
+        struct vb_store_key key;
+        if (e->why)
+            fprintf(stderr, "%s: descriptor '%s': %s; it was closed\n", command, e->name, e->why);
+        else if (e->fd >= 0 && vb_store_read(e->name, &key))
+            fprintf(stderr, "%s: descriptor '%s': there is no NIC '%s' now; it was closed\n",
+                    command, e->name, key.nic);
+        else if (e->fd >= 0)
+            fprintf(stderr,
+                    "%s: descriptor '%s' is neither stored memory nor the socket hull-NAME of a "
+                    "NIC; it was closed\n",
+                    command, e->name);
+    }
+}
+
+static int open_all(struct vb_hull_config *config, struct vb_hull **hulls)
+{
+    char error[VB_ERROR_TEXT];
+    struct vb_inherited inherited;
+
+    if (vb_inherited_take(&inherited, error) != 0)
+        fprintf(stderr, "%s: %s\n", command, error);
+    config->inherited = &inherited;
+    int status = open_hulls(config, hulls);
+    config->inherited = NULL;
+    say_inherited(&inherited);
+    vb_inherited_free(&inherited);
+    return status;
 }
 
 static void say_ready(const struct fields *f, const struct vb_hull_config *config,
@@ -166,9 +217,28 @@ static void raise_limits(void)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
+// 0, or the exit status after a line that says why.
+static int open_metrics(const struct vb_hull_config *config, struct vb_hull *const *hulls,
+                        struct vb_metrics_server **metrics)
+{
+    char error[VB_ERROR_TEXT];
+    int err = config->metrics[0] ? vb_metrics_start(config->metrics, config->metrics_anywhere,
+                                                    hulls, config->nics, metrics, error)
+                                 : 0;
+
+    if (err) {
+        fprintf(stderr, "%s: %s\n", command, error);
+        return err == -EINVAL || err == -EPERM ? VB_EXIT_USAGE : 1;
+    }
+    if (*metrics)
+        fprintf(stderr, "%s: metrics at %s\n", command, vb_metrics_where(*metrics));
+    return 0;
+}
+
 static int run(const struct fields *f, struct vb_hull_config *config)
 {
     struct vb_hull *hulls[VB_HULL_NICS];
+    struct vb_metrics_server *metrics = NULL;
     sigset_t wanted;
     int which = 0;
 
@@ -182,6 +252,11 @@ static int run(const struct fields *f, struct vb_hull_config *config)
     int status = open_all(config, hulls);
     if (status)
         return status;
+    status = open_metrics(config, hulls, &metrics);
+    if (status) {
+        close_all(hulls, config->nics);
+        return status;
+    }
     say_ready(f, config, hulls);
     while (which != SIGTERM && which != SIGINT) {
         which = sigwaitinfo(&wanted, NULL);
@@ -189,6 +264,7 @@ static int run(const struct fields *f, struct vb_hull_config *config)
             reload(f, config, hulls);
     }
     vb_hull_notify("STOPPING=1\n");
+    vb_metrics_stop(metrics);
     close_all(hulls, config->nics);
     return 0;
 }

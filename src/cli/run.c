@@ -23,7 +23,7 @@ enum {
 };
 
 struct run {
-    const char *port, *faults, *address, *log;
+    const char *port, *faults, *address, *log, *hull;
     uint32_t pus;
     bool sysfs, rsockets;
 };
@@ -39,6 +39,8 @@ static const struct vb_option options[] = {
      PUS_MAX},
     {"address", NULL, VB_OPTION_TEXT, NULL, "LIST",
      "addresses of this machine: GID 0 is the first that can be had", FIELD(address), 0, 0},
+    {"hull", NULL, VB_OPTION_TEXT, NULL, "NAME",
+     "a NIC of `verbena nic` instead, by name or socket, which copies memory", FIELD(hull), 0, 0},
     {"log", NULL, VB_OPTION_TEXT, NULL, "LEVEL", "off, error, info or debug: why verbs failed",
      FIELD(log), 0, 0},
     {"sysfs", NULL, VB_OPTION_FLAG, NULL, NULL,
@@ -156,6 +158,7 @@ static void prepare(const struct run *r, const char *dir)
     pass("VERBENA_FAULTS", r->faults);
     pass("VERBENA_ADDRESS", r->address);
     pass("VERBENA_LOG", r->log);
+    pass("VERBENA_HULL", r->hull);
     snprintf(pus, sizeof pus, "%u", r->pus);
     setenv("VERBENA_PUS", pus, 1);
 }

@@ -64,6 +64,7 @@ static void print_help(void)
     fputs(
         "Usage: verbena sim [options]\n"
         "       verbena sim incast [options]\n"
+        "       verbena sim isolation [options]\n"
         "\n"
         "Runs 2 to 8 NICs and their hosts in virtual time. A seed draws the network's faults, the\n"
         "schedule and the work; a reference model checks every step; then the network heals and\n"
@@ -279,6 +280,8 @@ int vb_cli_sim(int argc, char **argv)
     struct vb_options parsed;
     if (argc > 1 && strcmp(argv[1], "incast") == 0)
         return vb_cli_sim_incast(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "isolation") == 0)
+        return vb_cli_sim_isolation(argc - 1, argv + 1);
     int error = vb_options_parse(&table, argc, argv, &fields, &parsed);
 
     if (error)

@@ -12,15 +12,17 @@
 static const char usage[] =
     "Usage: verbena stat [show] [NAME[/PORT]] [pid N] [options]\n"
     "       verbena stat qp [show] [NAME[/PORT]] [lqpn N] [type T] [pid N] [options]\n"
+    "       verbena stat tenant [show] [NAME[/PORT]] [uid N] [pid N] [options]\n"
     "\n"
-    "Prints the counters of the NICs that are open in processes of this user, or of each queue\n"
-    "pair. With --watch what has been added, for each second; without --details only what has.\n"
+    "Prints the counters of the NICs that are open in processes of this user, of each queue\n"
+    "pair, or of each tenant of a hull (verbena nic). With --watch what has been added, for each\n"
+    "second; without --details only what has.\n"
     "\n"
     "  verbena stat qp pid 4711 --watch 1\n"
     "\n";
 
-static const char *const kinds[] = {"qp", NULL};
-static const char *const keys[] = {"comm", "lqpn", "type", NULL};
+static const char *const kinds[] = {"qp", "tenant", NULL};
+static const char *const keys[] = {"comm", "lqpn", "type", "uid", "app", NULL};
 static const struct vb_inspect_form form = {"verbena stat", usage, kinds, keys, true};
 
 static const char *const nothing[] = {NULL};
@@ -42,16 +44,17 @@ static const struct vb_record *find_before(const struct vb_survey *before,
             !is_same(&r->nic, nic, "ifname"))
             continue;
         for (uint32_t k = 0; k < r->records; k++)
-            if (is_same(&r->record[k], record, "lqpn"))
+            if (is_same(&r->record[k], record, "lqpn") && is_same(&r->record[k], record, "uid"))
                 return &r->record[k];
     }
     return NULL;
 }
 
-// A queue pair's number and type are no counters.
+// A queue pair's number and type, and whose it is, are no counters.
 static bool is_counter(const char *key)
 {
-    return strcmp(key, "lqpn") != 0 && strcmp(key, "type") != 0;
+    return strcmp(key, "lqpn") != 0 && strcmp(key, "type") != 0 && strcmp(key, "uid") != 0 &&
+           strcmp(key, "app") != 0;
 }
 
 static void print_rates(struct vb_printer *p, const struct vb_record *record,
@@ -143,7 +146,7 @@ int vb_cli_stat(int argc, char **argv)
 
     if (error)
         return error < 0 ? 0 : error;
-    const char *question = kind == 0 ? "qpstat" : "stat";
+    const char *question = kind == 0 ? "qpstat" : kind == 1 ? "tenantstat" : "stat";
     struct vb_printer p = {.out = stdout, .json = line.json, .pretty = line.pretty};
     if (line.watch_s > 0)
         return watch(&p, &line, question);
@@ -152,5 +155,5 @@ int vb_cli_stat(int argc, char **argv)
         return error;
     print_all(&p, &line, &survey, NULL, 0);
     vb_survey_free(&survey);
-    return vb_inspect_verdict(&line, &p, kind == 0 ? "queue pair" : "link");
+    return vb_inspect_verdict(&line, &p, kind == 0 ? "queue pair" : kind == 1 ? "tenant" : "link");
 }

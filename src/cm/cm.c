@@ -187,6 +187,7 @@ int vb_cm_accept(struct vb_cm *cm, uint64_t now_ns, uint32_t id, const struct vb
         return -EINVAL;
     vb_cm_answered(cm, c);
     c->local_qpn = answer->qpn;
+    vb_cm_conn_index(cm, c, VB_CM_BY_OWN);
     c->state = VB_CM_REP_SENT;
     vb_cm_send_kept(cm, c, &m);
     vb_cm_expect(cm, c, now_ns);
@@ -210,11 +211,10 @@ int vb_cm_heard(struct vb_cm *cm, uint64_t now_ns, uint32_t id)
 
 void vb_cm_heard_on(struct vb_cm *cm, uint64_t now_ns, uint32_t qpn)
 {
-    for (uint32_t i = 0; i < cm->opts.connections; i++) {
-        const struct vb_cm_conn *c = &cm->conn[i];
-        if (c->state != VB_CM_FREE && !c->active && c->local_qpn == qpn)
-            (void)vb_cm_heard(cm, now_ns, c->local_id);
-    }
+    struct vb_cm_conn *c = NULL;
+
+    while ((c = vb_cm_next_own(cm, c, qpn)) != NULL)
+        (void)vb_cm_heard(cm, now_ns, c->local_id);
 }
 
 // ---- both

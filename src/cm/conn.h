@@ -7,9 +7,10 @@
 #include "cm/cm.h"
 #include "nic/timer.h"
 
-// Ways to find a connection. A peer's numbers are its choice, so the last two are hashed by a key.
+// Ways to find a connection. A peer's numbers are its choice, so those are hashed by a key.
 enum vb_cm_index {
     VB_CM_BY_LOCAL,  // our communication id
+    VB_CM_BY_OWN,    // our queue pair, of what we accepted
     VB_CM_BY_REMOTE, // the peer's address and its id, of a connection or of a lookup
     VB_CM_BY_QPN,    // the peer's address and its queue pair
     VB_CM_INDEXES
@@ -84,6 +85,8 @@ void vb_cm_conn_free(struct vb_cm *cm, struct vb_cm_conn *c);
 void vb_cm_conn_index(struct vb_cm *cm, struct vb_cm_conn *c, enum vb_cm_index index);
 void vb_cm_conn_unindex(struct vb_cm *cm, struct vb_cm_conn *c, enum vb_cm_index index);
 struct vb_cm_conn *vb_cm_find_local(const struct vb_cm *cm, uint32_t id);
+// Of those that we accepted with a queue pair, the next after `c`; NULL stands for the first.
+struct vb_cm_conn *vb_cm_next_own(const struct vb_cm *cm, const struct vb_cm_conn *c, uint32_t qpn);
 struct vb_cm_conn *vb_cm_find_remote(const struct vb_cm *cm, const struct vb_ip *peer, uint32_t id,
                                      bool sidr);
 struct vb_cm_conn *vb_cm_find_qpn(const struct vb_cm *cm, const struct vb_ip *peer, uint32_t qpn);

@@ -67,3 +67,9 @@ struct vb_cm_route vb_cm_route(const uint8_t *mad, size_t len)
     default: return none;
     }
 }
+
+uint32_t vb_cm_route_id(const uint8_t mad[VB_CM_ROUTE_BYTES])
+{
+    bool asked = vb_get_be16(mad + KIND_AT) == VB_CM_SIDR_REP;
+    return vb_get_be32(mad + (asked ? LOCAL_ID_AT : REMOTE_ID_AT));
+}

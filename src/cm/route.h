@@ -45,6 +45,9 @@ bool vb_cm_space_of(enum vb_cma_space space, enum vb_cm_space *number);
 // Of a message whose first `len` bytes are there.
 struct vb_cm_route vb_cm_route(const uint8_t *mad, size_t len);
 
+// Of a message that goes by an id: that one.
+uint32_t vb_cm_route_id(const uint8_t mad[VB_CM_ROUTE_BYTES]);
+
 static inline uint32_t vb_cm_route_manager(uint32_t id)
 {
     return id >> (32 - VB_CM_PREFIX_BITS);

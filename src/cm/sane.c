@@ -23,6 +23,18 @@ static bool is_remembered(enum vb_cm_state state)
     return state == VB_CM_REFUSED || state == VB_CM_SIDR_REPLIED;
 }
 
+// Who waits for an RTU is found by its queue pair.
+static bool is_found_by_qpn(const struct vb_cm *cm, const struct vb_cm_conn *c)
+{
+    const struct vb_cm_conn *own = NULL;
+
+    if (c->state != VB_CM_REP_SENT && c->state != VB_CM_MRA_REP_RCVD)
+        return true;
+    while ((own = vb_cm_next_own(cm, own, c->local_qpn)) != NULL && own != c)
+        ;
+    return own == c;
+}
+
 static bool conn_is_sane(const struct vb_cm *cm, const struct vb_cm_conn *c)
 {
     bool armed = c->timer.deadline_ns != VB_TIMER_NEVER;
@@ -30,6 +42,8 @@ static bool conn_is_sane(const struct vb_cm *cm, const struct vb_cm_conn *c)
                    c->state == VB_CM_SIDR_REQ_RCVD;
 
     if (vb_cm_find_local(cm, c->local_id) != c || armed != waits_for_time(c->state))
+        return false;
+    if (!is_found_by_qpn(cm, c))
         return false;
     if (vb_link_queued(&c->due) != (c->events != 0) || (c->orphan && c->events))
         return false;

@@ -59,6 +59,7 @@ static uint32_t *chain_of(const struct vb_cm *cm, const struct vb_cm_conn *c,
                           enum vb_cm_index index)
 {
     uint32_t hash = index == VB_CM_BY_LOCAL    ? c->local_id
+                    : index == VB_CM_BY_OWN    ? c->local_qpn
                     : index == VB_CM_BY_REMOTE ? hash_of(cm, &c->peer, c->remote_id)
                                                : hash_of(cm, &c->peer, c->remote_qpn);
     return &cm->bucket[index][hash & cm->bucket_mask];
@@ -94,6 +95,16 @@ struct vb_cm_conn *vb_cm_find_local(const struct vb_cm *cm, uint32_t id)
 
     for (; at; at = cm->conn[at - 1].next[VB_CM_BY_LOCAL])
         if (cm->conn[at - 1].local_id == id)
+            return &cm->conn[at - 1];
+    return NULL;
+}
+
+struct vb_cm_conn *vb_cm_next_own(const struct vb_cm *cm, const struct vb_cm_conn *c, uint32_t qpn)
+{
+    uint32_t at = c ? c->next[VB_CM_BY_OWN] : cm->bucket[VB_CM_BY_OWN][qpn & cm->bucket_mask];
+
+    for (; at; at = cm->conn[at - 1].next[VB_CM_BY_OWN])
+        if (cm->conn[at - 1].local_qpn == qpn)
             return &cm->conn[at - 1];
     return NULL;
 }

@@ -122,8 +122,11 @@ static void abandon(struct vb_port *port)
     pthread_mutex_init(&a->lock, NULL); // a thread that is not here may have been asking why
 }
 
-static const struct vb_port_ops ops = {
-    .send = send_nothing, .receive = receive_nothing, .close = close_nothing, .abandon = abandon};
+static const struct vb_port_ops ops = {.send = send_nothing,
+                                       .receive = receive_nothing,
+                                       .close = close_nothing,
+                                       .abandon = abandon,
+                                       .serve = vb_attach_serve};
 
 // ---- opening
 
@@ -157,7 +160,7 @@ static int map_page(struct vb_attach *a, int fd)
 }
 
 // The page and the socket of events come with the reply.
-static int greet(struct vb_attach *a, const char *name, int *event_fd)
+static int greet(struct vb_attach *a, const char *name, uint32_t features, int *event_fd)
 {
     struct vb_hull_request request = {.op = VB_HULL_HELLO};
     struct vb_hull_reply reply;
@@ -167,7 +170,8 @@ static int greet(struct vb_attach *a, const char *name, int *event_fd)
                                            .version = VB_HULL_VERSION,
                                            .page_bytes = sizeof(struct vb_hull_page),
                                            .request_bytes = sizeof request,
-                                           .reply_bytes = sizeof reply};
+                                           .reply_bytes = sizeof reply,
+                                           .features = features};
     if (!strchr(name, '/'))
         snprintf(request.hello.nic, sizeof request.hello.nic, "%s", name);
     int err = vb_attach_call(a, &request, &reply, -1, fds);
@@ -213,11 +217,19 @@ static int connect_nic(struct vb_nic *nic, const struct vb_nic_opts *opts, char 
     a->socket = call_hull(opts->hull, text);
     if (a->socket < 0)
         return a->socket;
-    int err = greet(a, opts->hull, &event_fd);
+    int err = greet(a, opts->hull, opts->service ? VB_HULL_SERVICES : 0, &event_fd);
     snprintf(text, VB_ERROR_TEXT, "%s", a->text);
     if (event_fd >= 0) {
         close(nic->event_fd);
         nic->event_fd = event_fd;
+    }
+    if (!err && opts->service) {
+        err = vb_attach_service(nic, opts->service);
+        snprintf(text, VB_ERROR_TEXT, "%s", a->text);
+    }
+    if (!err && opts->copy) {
+        err = vb_attach_copy_begin(a);
+        snprintf(text, VB_ERROR_TEXT, "%s", a->text);
     }
     if (!err)
         nic->helper.asleep_at = &a->page->asleep;
@@ -234,7 +246,9 @@ int vb_attach_open(const struct vb_nic_opts *opts, struct vb_nic **out)
         err = vb_process_enter(nic);
     if (opts->error_text)
         snprintf(opts->error_text, VB_ERROR_TEXT, "%s", err ? text : "");
-    if (err && nic)
+    if (err && nic && nic->attach && nic->attach->service)
+        vb_nic_close(nic); // with the objects that were found so far, which stay
+    else if (err && nic)
         vb_host_free(nic);
     if (!err)
         *out = nic;

@@ -25,8 +25,9 @@ static int call(struct vb_attach *a, struct vb_hull_request *request, struct vb_
 static int make(struct vb_attach *a, struct vb_hull_request *request, uint32_t *number)
 {
     struct vb_hull_reply reply;
-    int err = call(a, request, &reply);
 
+    request->number = a->tag;
+    int err = call(a, request, &reply);
     if (!err)
         *number = reply.number;
     return err;
@@ -80,9 +81,13 @@ static int put_key(struct vb_attach *a, const struct vb_mkey_attr *attr, struct 
                                 .access = attr->access};
     if (attr->guarded)
         return vb_attach_refuse(a, "guarded memory");
-    if (attr->kind != VB_MKEY_REGION)
+    if (attr->kind != VB_MKEY_REGION || vb_attach_find(a, attr->base, attr->len, &key->at))
         return 0;
-    return vb_attach_find(a, attr->base, attr->len, &key->at) ? 0 : -EFAULT;
+    if (!a->copies)
+        return -EFAULT;
+    key->kind = VB_MKEY_COPIED;
+    key->at = (struct vb_hull_place){.offset = (uintptr_t)attr->base};
+    return 0;
 }
 
 int vb_attach_mkey_create(struct vb_attach *a, const struct vb_mkey_attr *attr, uint32_t *key)
@@ -150,12 +155,13 @@ int vb_attach_cq_destroy(struct vb_attach *a, uint32_t cqn)
 
 int vb_attach_srq_create(struct vb_attach *a, const struct vb_srqc_attr *attr, uint32_t *srqn)
 {
-    struct vb_hull_request request = {
-        .op = VB_HULL_SRQ_CREATE,
-        .srq = {.pd = attr->pd, .entries = attr->entries, .stride_bytes = attr->stride_bytes}};
+    struct vb_hull_request request = {.op = VB_HULL_SRQ_CREATE,
+                                      .srq = {.pd = attr->pd,
+                                              .entries = attr->entries,
+                                              .stride_bytes = attr->stride_bytes,
+                                              .xrcd = attr->xrcd,
+                                              .cqn = attr->cqn}};
 
-    if (attr->xrcd)
-        return vb_attach_refuse(a, "extended reliable connections");
     if (!vb_attach_find(a, attr->ring, (uint64_t)attr->entries * attr->stride_bytes,
                         &request.srq.ring) ||
         !vb_attach_find(a, attr->dbrec, sizeof *attr->dbrec, &request.srq.record))
@@ -178,6 +184,17 @@ int vb_attach_srq_limit(struct vb_attach *a, uint32_t srqn, uint32_t *limit)
     return err;
 }
 
+int vb_attach_srq_progress(struct vb_attach *a, uint32_t srqn, struct vb_srq_progress *progress)
+{
+    struct vb_hull_request request = {.op = VB_HULL_SRQ_PROGRESS, .number = srqn};
+    struct vb_hull_reply reply;
+    int err = call(a, &request, &reply);
+
+    if (!err)
+        *progress = reply.srq_progress;
+    return err;
+}
+
 int vb_attach_srq_destroy(struct vb_attach *a, uint32_t srqn)
 {
     return end(a, VB_HULL_SRQ_DESTROY, srqn);
@@ -196,11 +213,12 @@ static uint32_t chain_of(const struct vb_qpc_attr *attr)
 int vb_attach_qp_create(struct vb_attach *a, const struct vb_qpc_attr *attr, uint32_t *qpn)
 {
     struct vb_hull_request request = {.op = VB_HULL_QP_CREATE,
+                                      .value = attr->program,
                                       .qp = {.send_start = attr->sq_start,
                                              .recv_start = attr->rq_start,
                                              .pd = attr->pd,
                                              .type = attr->type,
-                                             .srqn = attr->srqn,
+                                             .srqn = attr->xrcd ? attr->xrcd : attr->srqn,
                                              .send_cqn = attr->send_cqn,
                                              .recv_cqn = attr->recv_cqn,
                                              .send_blocks = attr->sq_blocks,
@@ -213,11 +231,7 @@ int vb_attach_qp_create(struct vb_attach *a, const struct vb_qpc_attr *attr, uin
     struct vb_hull_qp *qp = &request.qp;
 
     if (attr->gsi)
-        return vb_attach_refuse(a, "the management queue pair");
-    if (attr->type > VB_QPT_UD)
-        return vb_attach_refuse(a, "extended reliable connections");
-    if (attr->program)
-        return vb_attach_refuse(a, "programs with a limit or an auditor");
+        qp->chain |= VB_HULL_QP_MANAGES;
     if (!vb_attach_find(a, attr->sq_ring, (uint64_t)attr->sq_blocks * VB_WQEBB_BYTES, &qp->send) ||
         !vb_attach_find(a, attr->dbrec, 2 * sizeof *attr->dbrec, &qp->record))
         return -EFAULT;

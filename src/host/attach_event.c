@@ -13,12 +13,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int vb_attach_channel_create(struct vb_attach *a, uint32_t *number, int *fd)
+static int obtain(struct vb_attach *a, struct vb_hull_request *request, uint32_t *number, int *fd)
 {
-    struct vb_hull_request request = {.op = VB_HULL_CHANNEL_CREATE};
     struct vb_hull_reply reply;
     int fds[VB_HULL_FDS];
-    int err = vb_attach_call(a, &request, &reply, -1, fds);
+    int err = vb_attach_call(a, request, &reply, -1, fds);
 
     if (err)
         return err;
@@ -27,6 +26,18 @@ int vb_attach_channel_create(struct vb_attach *a, uint32_t *number, int *fd)
     *number = reply.number;
     *fd = fds[0];
     return fds[0] >= 0 ? 0 : -EPROTO;
+}
+
+int vb_attach_channel_create(struct vb_attach *a, uint32_t *number, int *fd)
+{
+    return obtain(a, &(struct vb_hull_request){.op = VB_HULL_CHANNEL_CREATE, .number = a->tag},
+                  number, fd);
+}
+
+int vb_attach_channel_open(struct vb_attach *a, uint32_t number, int *fd)
+{
+    struct vb_hull_request request = {.op = VB_HULL_CHANNEL_OPEN, .number = number};
+    return obtain(a, &request, &number, fd);
 }
 
 int vb_attach_channel_destroy(struct vb_attach *a, uint32_t number)

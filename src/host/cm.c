@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/siphash.h"
 #include "cm/route.h"
+#include "host/attach.h"
 #include "host/cm_ports.h"
 #include "host/host.h"
 
@@ -256,15 +257,35 @@ static void show(struct vb_host_cm *h, bool shown)
 
 // ---- opening and closing
 
+static int take_memory(struct vb_host_cm *h, size_t bytes)
+{
+    void *shared = NULL;
+
+    if (h->nic->attach) {
+        int err = vb_hull_alloc(h->nic, NULL, bytes, &shared);
+        h->memory = shared;
+        return err;
+    }
+    h->memory = calloc(1, bytes);
+    return h->memory ? 0 : -ENOMEM;
+}
+
+static void give_memory(struct vb_host_cm *h)
+{
+    if (!h->nic->attach)
+        free(h->memory);
+    else if (h->memory)
+        vb_hull_free(h->nic, h->memory);
+}
+
 static int open_queue(struct vb_host_cm *h)
 {
     size_t bytes = (size_t)(RECEIVES + SENDS) * SLOT_BYTES;
     struct vb_cq_opts cq = {.entries = 2 * (RECEIVES + SENDS), .unit = h->nic->lanes > 1 ? 2 : 1};
     int err = vb_pd_alloc(h->nic, &h->pd);
 
-    h->memory = calloc(1, bytes);
-    if (!err && !h->memory)
-        err = -ENOMEM;
+    if (!err)
+        err = take_memory(h, bytes);
     if (!err)
         err = vb_mr_reg(h->pd, h->memory, bytes, VB_RIGHT_LOCAL_WRITE, &h->mr);
     if (!err)
@@ -290,14 +311,24 @@ static int open_queue(struct vb_host_cm *h)
 }
 
 // Who shares an address with others has ids of its own.
-static void set_prefix(const struct vb_nic *nic, struct vb_cm_opts *opts)
+static int set_prefix(struct vb_nic *nic, struct vb_cm_opts *opts)
 {
     const struct vb_port *port = nic->lane[0].port;
+    struct vb_hull_prefix prefix;
 
-    if (!port->qpn_count)
-        return;
-    opts->id_prefix_bits = VB_CM_PREFIX_BITS;
-    opts->id_prefix = port->qpn_base >> (24 - VB_CM_PREFIX_BITS);
+    if (nic->attach) {
+        vb_host_lock(nic);
+        int err = vb_attach_seat(nic->attach, &prefix);
+        vb_host_unlock(nic);
+        if (err)
+            return err;
+        opts->id_prefix_bits = (uint8_t)prefix.bits;
+        opts->id_prefix = prefix.prefix;
+    } else if (port->qpn_count) {
+        opts->id_prefix_bits = VB_CM_PREFIX_BITS;
+        opts->id_prefix = port->qpn_base >> (24 - VB_CM_PREFIX_BITS);
+    }
+    return 0;
 }
 
 static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
@@ -311,7 +342,9 @@ static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
     if (!opts.seed[0] && !opts.seed[1] &&
         getrandom(opts.seed, sizeof opts.seed, 0) != sizeof opts.seed)
         return -EIO;
-    set_prefix(h->nic, &opts);
+    int err = set_prefix(h->nic, &opts);
+    if (err)
+        return err;
     opts.outbox = opts.outbox ? opts.outbox : OUTBOX;
     h->cm = vb_cm_create(&opts);
     h->ports = vb_cm_ports_create(h->nic, vb_siphash(opts.seed, PORTS_SEED));
@@ -389,7 +422,7 @@ void vb_host_cm_close(struct vb_host_cm *h)
     vb_cm_ports_destroy(h->ports);
     vb_cm_destroy(h->cm);
     pthread_mutex_destroy(&h->lock);
-    free(h->memory);
+    give_memory(h);
     free(h);
 }
 

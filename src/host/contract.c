@@ -17,6 +17,7 @@
 enum {
     STRAYS_MAX = 253,  // descriptors in one message: what Linux allows
     UNREAD_MAX = 4096, // messages in a socket's buffer, and more
+    LITTLE_BYTES = 1 << 20,
 };
 
 union control {
@@ -57,13 +58,20 @@ static void discard(const struct strays *strays)
         free(copy);
 }
 
+// Who closes memory as the last one gives its pages back.
+static bool is_little_memory(int fd)
+{
+    struct stat file;
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &file) == 0 && file.st_size <= LITTLE_BYTES;
+}
+
 void vb_contract_close(int fds[VB_HULL_FDS])
 {
     struct strays strays = {0};
 
     for (uint32_t i = 0; i < VB_HULL_FDS; i++) {
-        if (fds[i] >= 0 && fcntl(fds[i], F_GET_SEALS) >= 0)
-            close(fds[i]); // memory
+        if (fds[i] >= 0 && is_little_memory(fds[i]))
+            close(fds[i]);
         else if (fds[i] >= 0)
             strays.fd[strays.count++] = fds[i];
         fds[i] = -1;

@@ -25,9 +25,10 @@ enum {
 };
 
 enum vb_hull_feature {
-    VB_HULL_NAMED = 1 << 0,  // named memory
-    VB_HULL_CHAINS = 1 << 1, // cross-channel queue pairs
-    VB_HULL_FEATURES = (1 << 2) - 1,
+    VB_HULL_NAMED = 1 << 0,    // named memory
+    VB_HULL_CHAINS = 1 << 1,   // cross-channel queue pairs
+    VB_HULL_SERVICES = 1 << 2, // sessions with a name, which outlive their connection
+    VB_HULL_FEATURES = (1 << 3) - 1,
 };
 
 // ---- the page
@@ -83,7 +84,53 @@ enum vb_hull_op {
     VB_HULL_QP_DESTROY,
     VB_HULL_COUNTER,
     VB_HULL_EVENT_AGAIN, // an event (number, and value for its kind) that was taken too early
+    // programs
+    VB_HULL_PROGRAM_CREATE,
+    VB_HULL_PROGRAM_STOP,
+    VB_HULL_PROGRAM_QUERY,
+    VB_HULL_PROGRAM_DESTROY,
+    // the clock
+    VB_HULL_CLOCK, // reply: a memory that can be read, and its descriptor
+    // queues by hand
+    VB_HULL_QP_SHARE,
+    VB_HULL_CQ_SHARE, // with the place of its register
+    // services
+    VB_HULL_SERVICE,         // right after the greeting: the session has this name (memory.name).
+                             // Reply: the page to use instead of the greeting's
+    VB_HULL_SERVICE_RELEASE, // the name ends, and the session with its connection
+    VB_HULL_SERVICE_NEXT,    // of a kind (value), the object made after this number; 0: the first
+    VB_HULL_MEMORY_AT,       // where the application has mapped a memory (key.start), once
+    VB_HULL_MEMORY_OPEN,     // of named memory, or of a service; reply: its descriptor again
+    VB_HULL_CHANNEL_OPEN,    // reply: another descriptor, for who has taken the session over
+    VB_HULL_SRQ_PROGRESS,
+    // operations
+    VB_HULL_ACCOUNT, // reply: what the application's user has and may have
+    // ---- domains of XRC, groups, spreading, managers
+    VB_HULL_XRCD_CREATE,
+    VB_HULL_KEY_FIND,  // reply: where it is
+    VB_HULL_CQ_RESIZE, // reply: the counter of the oldest entry that is still there
+    VB_HULL_QP_JOIN,
+    VB_HULL_QP_LEAVE,
+    VB_HULL_QP_SPREAD,
+    VB_HULL_SEAT_TAKE, // of a connection manager; reply: what its ids begin with
+    VB_HULL_PORT_TAKE, // number is the port, value its space
+    VB_HULL_PORT_GIVE,
+    VB_HULL_COPY_BEGIN, // memory that is not shared may be registered from now on
     VB_HULL_OPS,
+};
+
+// Of a service, what VB_HULL_SERVICE_NEXT can go through.
+enum vb_hull_listed {
+    VB_HULL_LIST_MEMORY,
+    VB_HULL_LIST_PD,
+    VB_HULL_LIST_REGION,
+    VB_HULL_LIST_WINDOW,
+    VB_HULL_LIST_CHANNEL,
+    VB_HULL_LIST_CQ,
+    VB_HULL_LIST_PROGRAM,
+    VB_HULL_LIST_SRQ,
+    VB_HULL_LIST_QP,
+    VB_HULL_LISTS,
 };
 
 // Where something lies in shared memory.
@@ -102,7 +149,8 @@ struct vb_hull_hello {
 
 struct vb_hull_memory {
     uint64_t bytes;
-    uint32_t reserved[2];
+    uint32_t rings; // 1: the driver's own, for rings
+    uint32_t reserved;
     char name[VB_HULL_NAME]; // empty: it goes with the application
 };
 
@@ -125,16 +173,62 @@ struct vb_hull_moderation {
 
 struct vb_hull_srq {
     struct vb_hull_place ring, record;
-    uint32_t pd, entries, stride_bytes, reserved;
+    uint32_t pd, entries, stride_bytes;
+    uint32_t xrcd, cqn; // 0 and 0: not for XRC
+    uint32_t reserved;
 };
+
+#define VB_HULL_QP_MANAGES 0x80000000u // in `chain`: it is to be a management queue pair
 
 struct vb_hull_qp {
     struct vb_hull_place send, recv, record;
     uint64_t send_start, recv_start;
-    uint32_t pd, type, srqn, send_cqn, recv_cqn;
+    uint32_t pd, type;
+    uint32_t srqn; // of an XRC target: its domain of XRC
+    uint32_t send_cqn, recv_cqn;
     uint32_t send_blocks, recv_entries, recv_stride_bytes;
     uint32_t chain; // enum vb_qp_chain
     uint32_t fetch_depth, rate, burst;
+};
+
+struct vb_hull_program {
+    uint32_t pd, limit, audit_cqn, reserved;
+};
+
+struct vb_hull_share {
+    struct vb_hull_place bell;
+};
+
+struct vb_hull_find {
+    uint64_t start, len;
+    uint32_t pd, key, access, reserved;
+};
+
+// A word of the application's: the hull looks whether it finds it there.
+struct vb_hull_proof {
+    uint64_t at, word;
+};
+
+struct vb_hull_resize {
+    struct vb_hull_place ring;
+    uint64_t consumed; // entries before it have been taken
+    uint32_t entries, reserved;
+};
+
+struct vb_hull_group {
+    uint8_t gid[16];
+};
+
+// The numbers of the members, 32 bits each, lie in shared memory.
+struct vb_hull_spread {
+    struct vb_hull_place members;
+    uint32_t count, fields;
+    uint8_t key[40];
+};
+
+// What a manager's communication ids begin with.
+struct vb_hull_prefix {
+    uint32_t prefix, bits;
 };
 
 struct vb_hull_tune {
@@ -149,8 +243,8 @@ struct vb_hull_limit {
 struct vb_hull_request {
     uint32_t op;     // enum vb_hull_op
     uint32_t serial; // comes back with the reply
-    uint32_t number; // of the object
-    uint32_t value;  // a limit, or the index of a counter
+    uint32_t number; // of the object; of one that is made, the tag that a service finds it by
+    uint32_t value;  // a limit, the index of a counter, or the program of a queue pair that is made
     union {
         struct vb_hull_hello hello;
         struct vb_hull_memory memory;
@@ -162,6 +256,13 @@ struct vb_hull_request {
         struct vb_qpc_mods mods;
         struct vb_hull_tune tune;
         struct vb_hull_limit limit;
+        struct vb_hull_program program;
+        struct vb_hull_share share;
+        struct vb_hull_find find;
+        struct vb_hull_proof proof;
+        struct vb_hull_resize resize;
+        struct vb_hull_group group;
+        struct vb_hull_spread spread;
         uint8_t bytes[112];
     };
 };
@@ -170,6 +271,36 @@ struct vb_hull_welcome {
     uint32_t version, page_bytes, features, units;
     uint8_t gid[16];
     uint64_t epoch;
+};
+
+struct vb_hull_executed {
+    uint64_t entries;
+    uint32_t stopped, reserved;
+};
+
+struct vb_hull_session {
+    uint32_t lives; // connections before this one; 0: the service is new
+    uint32_t reserved;
+};
+
+// The number is 0 behind the last one.
+struct vb_hull_listing {
+    uint32_t kind; // enum vb_hull_listed
+    uint32_t reserved;
+    uint64_t at;                 // of memory: where it was mapped first; 0: nowhere yet
+    struct vb_hull_request made; // by which it was made; the tag is its number
+};
+
+// Of a user, without the one who asks.
+struct vb_hull_resources {
+    uint64_t applications, queue_pairs, queues, regions, entries, bytes, memories;
+};
+
+struct vb_hull_account {
+    uint32_t uid;
+    uint32_t named; // memories with a name
+    struct vb_hull_resources has, may;
+    uint64_t rate_kbps, refused;
 };
 
 struct vb_hull_reply {
@@ -182,6 +313,13 @@ struct vb_hull_reply {
         struct vb_hull_memory memory;
         struct vb_qp_progress progress;
         struct vb_qp_counters counters;
+        struct vb_hull_executed executed;
+        struct vb_hull_session session;
+        struct vb_hull_listing listing;
+        struct vb_srq_progress srq_progress;
+        struct vb_hull_account account;
+        struct vb_hull_place place;
+        struct vb_hull_prefix prefix;
         uint64_t value;
     };
 };
@@ -208,5 +346,10 @@ void vb_contract_end(int socket);
 // The path of the socket of a hull's NIC: `name` is one, if there is a / in it. False: too long, or
 // no directory is known.
 bool vb_contract_path(const char *name, char *path, uint32_t size);
+
+// ---- contract_ask.c
+// What this user has at a hull, by its name or path. 0 or a negative errno, with words.
+int vb_contract_account(const char *name, uint64_t timeout_ns, struct vb_hull_account *account,
+                        char text[VB_ERROR_TEXT]);
 
 #endif

@@ -90,7 +90,7 @@ int vb_channel_take(struct vb_channel *channel, struct vb_cq **out)
 
 // ---- completion queues
 
-static struct vb_driver_srq *find_srq(void *ctx, uint32_t srqn)
+struct vb_driver_srq *vb_host_find_srq(void *ctx, uint32_t srqn)
 {
     const struct vb_nic *nic = ctx;
     struct vb_srq *srq = srqn <= nic->srq_room ? nic->srq_by_number[srqn - 1] : NULL;
@@ -150,7 +150,7 @@ int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq
                                          .dbrec = cq->driver.dbrec,
                                          .start = opts->start,
                                          .ignore_overrun = opts->ignore_overrun};
-        cq->driver.find_srq = find_srq;
+        cq->driver.find_srq = vb_host_find_srq;
         vb_host_lock(nic);
         err = enter(cq, &attr);
         vb_host_unlock(nic);
@@ -283,12 +283,12 @@ int vb_cq_resize(struct vb_cq *cq, uint32_t entries)
 
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
-    int local = vb_device_is_local(cq->nic, "resizing a completion queue");
-    if (local)
-        return local;
     vb_host_lock(cq->nic);
     int err = cq->share.bell ? -EBUSY : vb_driver_cq_init(&bigger, entries, cq->driver.ci);
-    if (!err) {
+    if (!err && cq->nic->attach) {
+        err = vb_attach_cq_resize(cq->nic->attach, cq->cqn, &cq->driver, &bigger);
+        vb_driver_cq_fini(&bigger);
+    } else if (!err) {
         vb_host_catch_up(cq, bigger.entries);
         err = vb_driver_cq_move(&cq->driver, &bigger);
         if (!err)
@@ -314,7 +314,7 @@ static int poll_overwritten(struct vb_cq *cq, struct vb_wc *wc, int n)
     struct vb_nic *nic = cq->nic;
 
     if (nic->attach) // its device runs whoever holds these locks
-        return vb_attach_refuse(nic->attach, "polling a queue that ignores overruns");
+        return vb_attach_poll_overwritten(cq, find_qp, wc, n);
     if (nic->lanes > 1)
         vb_host_lock(nic);
     else if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
@@ -343,7 +343,7 @@ static int poll_cq(struct vb_cq *cq, struct vb_wc *wc, int n)
         return taken;
     if (atomic_load_explicit(&cq->nic->waiting, memory_order_relaxed) ||
         pthread_mutex_trylock(&lane->lock) != 0)
-        return vb_lane_is_taken(lane); // another thread is running the NIC, or wants to
+        return 0; // another thread is running the NIC, or wants to
     uint32_t steps = vb_lane_poll(lane);
     pthread_mutex_unlock(&lane->lock);
     return steps ? vb_driver_poll(&cq->driver, find_qp, cq->nic, wc, n) : 0;

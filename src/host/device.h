@@ -50,6 +50,14 @@ VB_DEVICE_CALL(qp_state, (struct vb_nic * nic, uint32_t qpn, enum vb_qp_state *s
 VB_DEVICE_CALL(qp_progress, (struct vb_nic * nic, uint32_t qpn, struct vb_qp_progress *progress),
                (qpn, progress))
 VB_DEVICE_CALL(qp_destroy, (struct vb_nic * nic, uint32_t qpn), (qpn))
+VB_DEVICE_CALL(program_create,
+               (struct vb_nic * nic, const struct vb_program_attr *attr, uint32_t *program),
+               (attr, program))
+VB_DEVICE_CALL(program_destroy, (struct vb_nic * nic, uint32_t program), (program))
+VB_DEVICE_CALL(program_stop, (struct vb_nic * nic, uint32_t program), (program))
+VB_DEVICE_CALL(program_query,
+               (struct vb_nic * nic, uint32_t program, uint64_t *executed, bool *stopped),
+               (program, executed, stopped))
 
 #undef VB_DEVICE_CALL
 #undef VB_DEVICE_ARGS

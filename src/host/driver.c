@@ -128,6 +128,8 @@ void vb_driver_qp_reset(struct vb_driver_qp *qp)
     qp->rq.pi = qp->rq.ci = qp->rq.start;
     vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], qp->sq.pi);
     vb_driver_publish(&qp->dbrec[VB_DBREC_RQ], qp->rq.pi);
+    vb_driver_keep(qp, VB_DBREC_SQ, qp->sq.pi);
+    vb_driver_keep(qp, VB_DBREC_RQ, qp->rq.pi);
 }
 
 int vb_driver_cq_init(struct vb_driver_cq *cq, uint32_t entries, uint64_t start)

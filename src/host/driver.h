@@ -13,6 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct vb_qp_progress;
+struct vb_srq_progress;
+
 struct vb_driver_sq {
     uint8_t *ring;
     uint32_t blocks; // power of two
@@ -50,12 +53,24 @@ struct vb_driver_srq {
     uint32_t *dbrec;
 };
 
+// What the next owner of a queue pair has to know, in memory that outlives this one: beside the
+// doorbell record, which with the ring and the device tells the rest (driver_recover.c).
+struct vb_driver_deed {
+    uint32_t magic;
+    uint32_t send_sge, inline_bytes;
+    uint32_t unbounded; // 1: the send queue, 2: the receive queue
+    uint32_t resetting; // 1: on its way to RESET, whose owner had completions to drop
+    uint32_t reserved;
+    uint64_t pi[2]; // of managed queues, whose records say something else: VB_DBREC_RQ, _SQ
+};
+
 struct vb_driver_qp {
     enum vb_wqe_heads heads;
     bool cross;                // cross-channel requests are legal
     struct vb_driver_srq *srq; // instead of rq
     uint32_t qpn;
-    uint32_t *dbrec; // VB_DBREC_RQ, VB_DBREC_SQ
+    uint32_t *dbrec;             // VB_DBREC_RQ, VB_DBREC_SQ
+    struct vb_driver_deed *deed; // NULL: it goes with its owner
     struct vb_doorbells *doorbells;
     struct vb_driver_sq sq;
     struct vb_driver_rq rq;
@@ -65,7 +80,8 @@ struct vb_driver_cq {
     uint8_t *ring;
     uint32_t entries; // power of two
     uint64_t ci;
-    bool audits; // a program's entries: nothing completes by them
+    bool audits;   // a program's entries: nothing completes by them
+    bool outlives; // its owner may die at any moment, and another one go on
     uint32_t arm_serial;
     uint32_t *dbrec;
     // Of an XRC queue's completions the queue pair does not know the queue.
@@ -116,11 +132,39 @@ int vb_driver_open_recv(struct vb_driver_qp *qp, uint64_t count);
 // Skips entries that were overwritten by one of so many ever produced, and all but the last `keep`.
 void vb_driver_cq_catch_up(struct vb_driver_cq *cq, uint64_t produced, uint32_t keep);
 
+// ---- driver_recover.c: takes over queues whose owner died at any moment, from what is in memory
+// that outlives it and what the device says. May be interrupted and begun again.
+
+// Writes what the next owner needs.
+void vb_driver_qp_deed(struct vb_driver_qp *qp, struct vb_driver_deed *deed);
+// What was polled: `produced` is the device's count.
+void vb_driver_cq_recover(struct vb_driver_cq *cq, uint64_t produced);
+// Drops completions that nobody can take: `is_known` says whose can.
+typedef bool vb_driver_known(void *ctx, uint32_t qpn, uint32_t srqn);
+void vb_driver_cq_sift(struct vb_driver_cq *cq, vb_driver_known *is_known, void *ctx);
+// What was posted and what has completed, by the device's word and by what waits in the completion
+// queues.
+void vb_driver_qp_recover(struct vb_driver_qp *qp, const struct vb_qp_progress *progress,
+                          const struct vb_driver_cq *send_cq, const struct vb_driver_cq *recv_cq);
+// Begins with what is posted; `is_used` has one byte for each entry that somebody has and nobody
+// posted.
+void vb_driver_srq_recover(struct vb_driver_srq *srq, const struct vb_srq_progress *progress,
+                           uint8_t *is_used);
+// Marks the entries of a shared receive queue whose completions wait.
+void vb_driver_cq_mark(const struct vb_driver_cq *cq, uint32_t srqn, uint32_t entries,
+                       uint8_t *is_used);
+
 // Finds the queue pair of a completion; NULL: destroyed meanwhile, the entry is skipped.
 typedef struct vb_driver_qp *vb_driver_find(void *ctx, uint32_t qpn);
 
 // Takes up to n completions; returns how many.
 int vb_driver_poll(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx, struct vb_wc *wc,
                    int n);
+
+// The same in two steps, for entries that may be overwritten: copies those that can be seen, and
+// takes copies of the next ones.
+uint32_t vb_driver_copy(const struct vb_driver_cq *cq, struct vb_cqe *copy, uint32_t n);
+int vb_driver_take(struct vb_driver_cq *cq, const struct vb_cqe *copy, uint32_t count,
+                   vb_driver_find *find, void *ctx, struct vb_wc *wc);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/serial.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static struct vb_cqe *entry_at(const struct vb_driver_cq *cq, uint64_t counter)
@@ -95,11 +96,31 @@ static bool is_of(const struct vb_cqe *cqe, const struct victim *v)
     return (be32toh(cqe->sop_drop_qpn) & 0xffffff) == v->qpn && (!cqe->srqn_uidx || v->srq);
 }
 
+// Of a queue that outlives its owner nothing moves, for he may die in between. Such an entry is
+// nobody's, and passed over.
+static void blank(struct vb_driver_cq *cq, const struct victim *v)
+{
+    uint64_t end = vb_driver_cq_end(cq);
+
+    for (uint64_t i = cq->ci; i < end; i++) {
+        struct vb_cqe *cqe = entry_at(cq, i);
+        if (!is_of(cqe, v))
+            continue;
+        if (cqe->srqn_uidx && v->srq)
+            give_back(v->srq, index_of(v->srq, cqe));
+        vb_driver_disown(cqe);
+    }
+}
+
 // Moves the entries of others up over the victim's, newest first.
 static void clean(struct vb_driver_cq *cq, const struct victim *v)
 {
     uint64_t end = cq->ci, freed = 0;
 
+    if (cq->outlives) {
+        blank(cq, v);
+        return;
+    }
     while (end - cq->ci < cq->entries && is_produced(cq, end))
         end++;
     for (uint64_t i = end; i-- > cq->ci;) {
@@ -317,12 +338,32 @@ static bool take(struct vb_driver_cq *cq, const struct vb_cqe *cqe, vb_driver_fi
     return qp;
 }
 
+// Of a queue that outlives its owner an entry is passed before its request's place can be used
+// again: so what waits in the ring always has its own wr_id. Who dies in between has polled it.
+static int poll_outliving(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx,
+                          struct vb_wc *wc, int n)
+{
+    int taken = 0;
+
+    while (taken < n && is_produced(cq, cq->ci)) {
+        const struct vb_cqe cqe = *entry_at(cq, cq->ci);
+        cq->ci++;
+        publish_consumed(cq);
+        atomic_signal_fence(memory_order_seq_cst);
+        if (take(cq, &cqe, find, ctx, &wc[taken]))
+            taken++;
+    }
+    return taken;
+}
+
 int vb_driver_poll(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx, struct vb_wc *wc,
                    int n)
 {
     uint64_t before = cq->ci;
     int taken = 0;
 
+    if (__builtin_expect(cq->outlives, 0))
+        return poll_outliving(cq, find, ctx, wc, n);
     while (taken < n && is_produced(cq, cq->ci)) {
         const struct vb_cqe *cqe = entry_at(cq, cq->ci);
         if (take(cq, cqe, find, ctx, &wc[taken]))
@@ -331,5 +372,28 @@ int vb_driver_poll(struct vb_driver_cq *cq, vb_driver_find *find, void *ctx, str
     }
     if (cq->ci != before)
         publish_consumed(cq);
+    return taken;
+}
+
+uint32_t vb_driver_copy(const struct vb_driver_cq *cq, struct vb_cqe *copy, uint32_t n)
+{
+    uint32_t count = 0;
+
+    for (; count < n && count < cq->entries && is_produced(cq, cq->ci + count); count++)
+        copy[count] = *entry_at(cq, cq->ci + count);
+    return count;
+}
+
+int vb_driver_take(struct vb_driver_cq *cq, const struct vb_cqe *copy, uint32_t count,
+                   vb_driver_find *find, void *ctx, struct vb_wc *wc)
+{
+    int taken = 0;
+
+    cq->ci += count; // before a place can be used again, as above
+    publish_consumed(cq);
+    atomic_signal_fence(memory_order_seq_cst);
+    for (uint32_t i = 0; i < count; i++)
+        if (take(cq, &copy[i], find, ctx, &wc[taken]))
+            taken++;
     return taken;
 }

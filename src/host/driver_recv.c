@@ -37,6 +37,8 @@ int vb_driver_post_recv(struct vb_driver_qp *qp, const struct vb_recv_wr *wr, ui
         rq->wr_id[slot] = wr->wr_id;
         rq->pi++;
     }
+    if (posted > 0 && rq->managed)
+        vb_driver_keep(qp, VB_DBREC_RQ, rq->pi);
     if (posted > 0 && !rq->managed) {
         vb_driver_publish(&qp->dbrec[VB_DBREC_RQ], rq->pi);
         vb_doorbell_ring(qp->doorbells, qp->qpn); // a failed queue pair has to flush them

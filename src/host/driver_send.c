@@ -391,8 +391,10 @@ static inline uint32_t put_all(struct vb_driver_qp *qp, const struct vb_send_wr 
 
 static inline void ring_for_sends(struct vb_driver_qp *qp)
 {
-    if (qp->sq.managed)
+    if (qp->sq.managed) {
+        vb_driver_keep(qp, VB_DBREC_SQ, qp->sq.pi);
         return;
+    }
     vb_driver_publish(&qp->dbrec[VB_DBREC_SQ], qp->sq.pi);
     vb_doorbell_ring(qp->doorbells, qp->qpn);
 }

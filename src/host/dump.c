@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that runs on a NIC, as text.
 #include "chain/text.h"
+#include "host/device.h"
 #include "host/load.h"
 
 #include <inttypes.h>
@@ -53,10 +54,9 @@ static void print_queue(FILE *out, struct vb_loaded *l, uint32_t i)
 {
     struct vb_qp_progress p;
     enum vb_qp_state state;
-    struct vb_dev *dev = l->nic->dev;
     uint32_t qpn = vb_qp_num(l->qp[i]);
 
-    if (vb_dev_qp_progress(dev, qpn, &p) != 0 || vb_dev_qp_state(dev, qpn, &state) != 0)
+    if (vb_device_qp_progress(l->nic, qpn, &p) != 0 || vb_device_qp_state(l->nic, qpn, &state) != 0)
         return;
     fprintf(out,
             "# queue %s: %s; blocks open before %" PRIu64 ", fetched before %" PRIu64
@@ -74,7 +74,7 @@ static void print_counters(FILE *out, struct vb_loaded *l, const struct vb_image
         print_queue(out, l, i);
     for (uint32_t i = 0; i < l->cqs; i++) {
         uint64_t produced = 0;
-        vb_dev_cq_produced(l->nic->dev, vb_cq_num(l->cq[i]), &produced);
+        vb_device_cq_produced(l->nic, vb_cq_num(l->cq[i]), &produced);
         fprintf(out, "# cq %s: %" PRIu64 " completions\n", image->cq[i].name, produced);
     }
     fprintf(out, "# counters began at %" PRIu64 "\n\n", l->opts.start);

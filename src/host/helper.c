@@ -65,8 +65,6 @@ static uint32_t find_polled(struct vb_nic *nic, struct look *look)
         now.polled |= (uint32_t)(often || stays) << i;
         now.run |= (uint32_t)(now.entries[i] != look->entries[i]) << i;
     }
-    if (atomic_exchange_explicit(&nic->helper.wanted, false, memory_order_relaxed))
-        now.run = UINT32_MAX;
     *look = now;
     return now.polled;
 }

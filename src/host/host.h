@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 enum {
     VB_HOST_LANES = 16,
@@ -69,7 +70,6 @@ struct vb_helper {
     atomic_uint asleep;     // lanes, as bits, for whose doorbells it must be woken
     atomic_uint *asleep_at; // that, or the same of the hull
     atomic_bool stopping;   // the NIC closes
-    atomic_bool wanted;     // somebody else wanted a lane that was being run
 };
 
 struct vb_attach;
@@ -81,6 +81,14 @@ struct vb_nic {
     // In a hull: whether an event is that of an attached application, which is told then.
     struct vb_hull *hull;
     bool (*hull_event)(struct vb_hull *hull, const struct vb_event *event);
+    // And what it says to who inspects it: its name, lines of a kind, and whose a queue is.
+    const char *hull_name;
+    uint32_t (*hull_tell)(struct vb_hull *hull, const char *kind, FILE *out);
+    void (*hull_owner)(struct vb_hull *hull, bool cq, uint32_t number, FILE *out);
+    // There, while applications have connection managers: sorts frames that have come (returns how
+    // many there are then), and judges those that are to leave.
+    uint32_t (*hull_frames)(struct vb_hull *hull, struct vb_rx_frame *frames, uint32_t count);
+    void (*hull_sends)(struct vb_hull *hull, struct vb_txq *txq);
     bool foreign;      // a forked child's: calls are refused (see vb_host_is_foreign)
     bool orphan, torn; // in a child: without ports and helper; and not to be freed, either
     int cancel_before; // of the thread that holds all lanes
@@ -208,13 +216,6 @@ static inline void vb_host_leave(atomic_bool *busy)
     atomic_store_explicit(busy, false, memory_order_relaxed);
 }
 
-// A poller found the lane run by another thread: the helper steps back. Returns 0: nothing taken.
-static inline int vb_lane_is_taken(struct vb_lane *lane)
-{
-    atomic_store_explicit(&lane->nic->helper.wanted, true, memory_order_relaxed);
-    return 0;
-}
-
 // One lane's, by a call that has to have it: who runs it without an end steps back.
 static inline void vb_lane_lock(struct vb_lane *lane)
 {
@@ -270,9 +271,15 @@ void vb_host_forget_events(struct vb_nic *nic, enum vb_host_named what, uint32_t
 
 // ---- group.c: needs the locks
 void vb_host_leave_groups(struct vb_qp *qp);
+// Of a queue pair of this lane's unit, by its number.
+int vb_host_join_group(struct vb_lane *lane, uint32_t qpn, const struct vb_ip *group);
+int vb_host_leave_group(struct vb_lane *lane, uint32_t qpn, const struct vb_ip *group);
+void vb_host_leave_all_groups(struct vb_lane *lane, uint32_t qpn);
 
 // ---- cq.c: needs the locks. Passes over entries that were overwritten, and all but `keep`.
 void vb_host_catch_up(struct vb_cq *cq, uint32_t keep);
+// The driver's way (vb_driver_cq.find_srq) to a NIC's shared receive queue. NULL: none.
+struct vb_driver_srq *vb_host_find_srq(void *nic, uint32_t srqn);
 // ---- chain.c: needs the locks
 void vb_host_end_code(struct vb_qp *qp);
 // ---- share.c: needs the lane's lock
@@ -281,6 +288,8 @@ void vb_host_look_at_shared(struct vb_lane *lane);
 void vb_host_unshare(struct vb_share *share, struct vb_lane *lane);
 // ---- qp.c: needs the locks. To RESET, without what was posted and not polled.
 void vb_host_forget_life(struct vb_qp *qp);
+// The rest of it, when the device has RESET the queue pair.
+void vb_host_finish_reset(struct vb_qp *qp);
 // Another state may make work, which a sleeping helper must hear of
 void vb_host_run_soon(struct vb_qp *qp);
 
@@ -324,7 +333,8 @@ bool vb_helper_settle(struct vb_lane *lane, int *ready, uint64_t *timer_ns);
 struct vb_nic *vb_host_alloc(uint32_t lanes);
 void vb_host_free(struct vb_nic *nic);
 
-uint32_t vb_host_access(uint32_t rights); // enum vb_rights to enum vb_access
+uint32_t vb_host_access(uint32_t rights);         // enum vb_rights to enum vb_access
+int vb_host_refusal(enum vb_mem_refusal refusal); // 0 or a negative errno
 // Enters an object into an array by its number (from 1 on), which grows. -ENOMEM.
 int vb_host_enlist(void ***array, uint32_t *room, uint32_t number, void *object);
 

@@ -136,6 +136,10 @@ void vb_inspect_put_nic(FILE *out, struct vb_nic *nic)
     fprintf(out, " addr %s",
             inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? local.b + 12 : local.b, text, sizeof text));
     put_further(out, nic);
+    if (nic->hull_name) {
+        fputs(" hull ", out);
+        vb_inspect_put_word(out, nic->hull_name);
+    }
     fprintf(out, " type %s mtu %u units %u faults %s pid %ld comm ", inspect->port,
             shm ? MTU_MAX : payload_of(link.mtu_bytes), nic->lanes, faulty ? "on" : "off",
             (long)getpid());

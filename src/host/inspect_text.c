@@ -69,7 +69,14 @@ static const char *type_name(enum vb_qp_type type)
     return (unsigned)type < VB_QPT_COUNT ? names[type] : "-";
 }
 
-static void put_qp(FILE *out, const struct vb_qp_facts *f)
+// Whose it is, in a hull.
+static void put_owner(FILE *out, struct vb_nic *nic, bool cq, uint32_t number)
+{
+    if (nic->hull_owner)
+        nic->hull_owner(nic->hull, cq, number, out);
+}
+
+static void put_qp(FILE *out, struct vb_nic *nic, const struct vb_qp_facts *f)
 {
     fprintf(out, "qp lqpn %u", f->qpn);
     if (f->type != VB_QPT_UD && f->connected)
@@ -85,12 +92,14 @@ static void put_qp(FILE *out, const struct vb_qp_facts *f)
         fprintf(out, " mtu %u raddr ", f->mtu_bytes);
         put_ip(out, &f->remote);
     }
+    put_owner(out, nic, false, f->qpn);
     fputc('\n', out);
 }
 
-static void put_qp_counters(FILE *out, const struct vb_qp_facts *f)
+static void put_qp_counters(FILE *out, struct vb_nic *nic, const struct vb_qp_facts *f)
 {
     fprintf(out, "qpstat lqpn %u type %s", f->qpn, type_name(f->type));
+    put_owner(out, nic, false, f->qpn);
 #define PUT(name) fprintf(out, " " #name " %" PRIu64, f->count.name);
     VB_QP_COUNTERS(PUT)
 #undef PUT
@@ -98,7 +107,7 @@ static void put_qp_counters(FILE *out, const struct vb_qp_facts *f)
 }
 
 static uint32_t walk_qps(FILE *out, struct vb_nic *nic,
-                         void (*put)(FILE *out, const struct vb_qp_facts *f))
+                         void (*put)(FILE *out, struct vb_nic *nic, const struct vb_qp_facts *f))
 {
     struct vb_qp_facts facts[HOLD];
     uint32_t at = 0, found, told = 0;
@@ -108,7 +117,7 @@ static uint32_t walk_qps(FILE *out, struct vb_nic *nic,
         found = vb_facts_qps(nic->dev, &at, facts, HOLD);
         vb_host_unlock(nic);
         for (uint32_t i = 0; i < found; i++)
-            put(out, &facts[i]);
+            put(out, nic, &facts[i]);
         told += found;
     } while (found == HOLD);
     return told;
@@ -133,10 +142,12 @@ static uint32_t put_cqs(FILE *out, struct vb_nic *nic)
         vb_host_lock(nic);
         found = vb_facts_cqs(nic->dev, &at, facts, HOLD);
         vb_host_unlock(nic);
-        for (uint32_t i = 0; i < found; i++)
-            fprintf(out, "cq cqn %u cqe %u users %u produced %" PRIu64 " overrun %u\n",
-                    facts[i].cqn, facts[i].entries, facts[i].users, facts[i].produced,
-                    facts[i].overrun);
+        for (uint32_t i = 0; i < found; i++) {
+            fprintf(out, "cq cqn %u cqe %u users %u produced %" PRIu64 " overrun %u", facts[i].cqn,
+                    facts[i].entries, facts[i].users, facts[i].produced, facts[i].overrun);
+            put_owner(out, nic, true, facts[i].cqn);
+            fputc('\n', out);
+        }
         told += found;
     } while (found == HOLD);
     return told;
@@ -216,6 +227,28 @@ static uint32_t put_mrs(FILE *out, struct vb_nic *nic)
     return found;
 }
 
+// ---- of hulls alone
+
+static uint32_t put_tenants(FILE *out, struct vb_nic *nic)
+{
+    return nic->hull_tell ? nic->hull_tell(nic->hull, "tenant", out) : 0;
+}
+
+static uint32_t put_tenant_stats(FILE *out, struct vb_nic *nic)
+{
+    return nic->hull_tell ? nic->hull_tell(nic->hull, "tenantstat", out) : 0;
+}
+
+static uint32_t put_sessions(FILE *out, struct vb_nic *nic)
+{
+    return nic->hull_tell ? nic->hull_tell(nic->hull, "session", out) : 0;
+}
+
+static uint32_t put_memories(FILE *out, struct vb_nic *nic)
+{
+    return nic->hull_tell ? nic->hull_tell(nic->hull, "memory", out) : 0;
+}
+
 static uint32_t put_nothing(FILE *out, struct vb_nic *nic)
 {
     (void)out;
@@ -229,11 +262,13 @@ static const struct kind {
     const char *name;
     uint32_t (*put)(FILE *out, struct vb_nic *nic);
 } kinds[] = {
-    {"nic", put_nothing},   {"res", put_counts},
-    {"stat", put_counters}, {"qp", put_qps},
-    {"cq", put_cqs},        {"qpstat", put_qp_stats},
-    {"mr", put_mrs},        {"pd", put_pds},
-    {"srq", put_srqs},      {"cm_id", vb_inspect_put_cm_ids},
+    {"nic", put_nothing},      {"res", put_counts},
+    {"stat", put_counters},    {"qp", put_qps},
+    {"cq", put_cqs},           {"qpstat", put_qp_stats},
+    {"mr", put_mrs},           {"pd", put_pds},
+    {"srq", put_srqs},         {"cm_id", vb_inspect_put_cm_ids},
+    {"tenant", put_tenants},   {"tenantstat", put_tenant_stats},
+    {"session", put_sessions}, {"memory", put_memories},
 };
 
 static const struct kind *find(const char *question, size_t len)

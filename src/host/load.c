@@ -94,6 +94,35 @@ static const struct vb_load_memory *find_memory(const struct vb_load_opts *opts,
     return NULL;
 }
 
+// What a program has of its own is of whoever runs it: of the hull, if the NIC is there.
+static uint64_t room_of(const struct vb_image_region *r)
+{
+    return r->bytes ? (r->bytes + 63) & ~UINT64_C(63) : 64;
+}
+
+static void *take_room(struct vb_nic *nic, uint64_t bytes)
+{
+    if (!nic->attach) {
+        void *at = aligned_alloc(64, bytes);
+        return at ? memset(at, 0, bytes) : NULL;
+    }
+    vb_host_lock(nic);
+    void *at = vb_attach_take(nic->attach, bytes);
+    vb_host_unlock(nic);
+    return at;
+}
+
+static void give_room(struct vb_nic *nic, void *at, uint64_t bytes)
+{
+    if (!nic->attach) {
+        free(at);
+    } else if (at && !vb_host_is_foreign(nic)) {
+        vb_host_lock(nic);
+        vb_attach_give_back(nic->attach, at, bytes);
+        vb_host_unlock(nic);
+    }
+}
+
 static int make_region(struct vb_loaded *l, uint32_t i, char *error)
 {
     const struct vb_image_region *r = &l->region[i];
@@ -109,11 +138,10 @@ static int make_region(struct vb_loaded *l, uint32_t i, char *error)
         l->data[i] = (struct vb_image_memory){given->addr, given->key, NULL};
         return 0;
     }
-    size_t room = (r->bytes + 63) & ~63ull;
-    uint8_t *at = aligned_alloc(64, room ? room : 64);
+    uint64_t room = room_of(r);
+    uint8_t *at = take_room(l->nic, room);
     if (!at)
         return refuse(error, -ENOMEM, "region", r->name);
-    memset(at, 0, room ? room : 64);
     l->data[i] = (struct vb_image_memory){(uintptr_t)at, 0, at};
     if (r->writable)
         rights |= VB_RIGHT_LOCAL_WRITE | VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_ATOMIC;
@@ -258,7 +286,7 @@ void vb_chain_unload(struct vb_loaded *l)
     for (uint32_t i = 0; i < l->regions; i++) {
         if (l->mr[i])
             vb_mr_dereg(l->mr[i]);
-        free(l->data[i].at);
+        give_room(l->nic, l->data[i].at, room_of(&l->region[i]));
     }
     for (uint32_t i = 0; i < l->cqs; i++)
         if (l->cq[i])

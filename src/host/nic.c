@@ -61,10 +61,13 @@ static uint32_t work(struct vb_lane *lane, uint64_t now)
     do {
         steps += vb_pu_poll(lane->pu, now);
         again = vb_pu_wants_tx(lane->pu);
-        if (txq->taken < txq->count && !vb_hold_keeps(lane, now))
+        if (txq->taken < txq->count && !vb_hold_keeps(lane, now)) {
+            if (__builtin_expect(lane->nic->hull_sends != NULL, 0))
+                lane->nic->hull_sends(lane->nic->hull, txq);
             lane->port->ops->send(lane->port, txq);
+        }
         vb_pu_tx_release(lane->pu);
-    } while (again && txq->count == 0);
+    } while (again && txq->count == 0 && !lane->nic->hull); // a hull looks at all bells first
     vb_pu_tx_keep(lane->pu);
     vb_pu_publish(lane->pu);
     return steps;
@@ -94,6 +97,8 @@ static void end_run(struct vb_lane *lane)
 static uint32_t receive(struct vb_lane *lane)
 {
     uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
+    if (__builtin_expect(lane->nic->hull_frames != NULL, 0))
+        frames = lane->nic->hull_frames(lane->nic->hull, lane->frames, frames);
     if (frames > 0)
         vb_pu_feed(lane->pu, lane->frames, frames);
     return frames;
@@ -153,10 +158,8 @@ uint32_t vb_nic_progress(struct vb_nic *nic)
     for (uint32_t i = 0; i < nic->lanes; i++) {
         struct vb_lane *lane = &nic->lane[i];
         if (atomic_load_explicit(&nic->waiting, memory_order_relaxed) ||
-            pthread_mutex_trylock(&lane->lock) != 0) {
-            vb_lane_is_taken(lane); // another thread is running it, or wants to
-            continue;
-        }
+            pthread_mutex_trylock(&lane->lock) != 0)
+            continue; // another thread is running it, or wants to
         steps += vb_lane_run(lane);
         pthread_mutex_unlock(&lane->lock);
     }
@@ -395,12 +398,27 @@ static int open_nic(const struct vb_nic_opts *opts, struct vb_nic **out)
     return 0;
 }
 
+static int judge_service(const struct vb_nic_opts *opts)
+{
+    if (!opts || !opts->service)
+        return 0;
+    if (!opts->hull)
+        say(opts, "a service is a hull's: name the hull, too");
+    else if (!*opts->service)
+        say(opts, "a service needs a name");
+    else
+        return 0;
+    return -EINVAL;
+}
+
 int vb_nic_open(const struct vb_nic_opts *opts, struct vb_nic **out)
 {
     static const struct vb_nic_opts defaults = {0};
     int before = vb_cancel_hold();
-    int err =
-        opts && opts->hull ? vb_attach_open(opts, out) : open_nic(opts ? opts : &defaults, out);
+    int err = judge_service(opts);
+    if (!err)
+        err =
+            opts && opts->hull ? vb_attach_open(opts, out) : open_nic(opts ? opts : &defaults, out);
 
     vb_cancel_allow(before);
     return err;
@@ -440,6 +458,11 @@ static bool quiesce(struct vb_nic *nic)
     if (nic->orphan) {
         nic->foreign = nic->torn; // the calls that free its objects are let through
         return !nic->torn;
+    }
+    if (nic->attach && nic->attach->service) {
+        vb_process_leave(nic);
+        vb_attach_detach(nic); // its queues go on, and nothing has to be waited for
+        return true;
     }
     vb_host_drain(nic, vb_clock_ns() + nic->drain_ns);
     vb_process_leave(nic);

@@ -28,7 +28,7 @@ static int create_context(struct vb_program *p, uint32_t limit)
 
     if (p->audit && is_used(p->nic, p->audit))
         return -EINVAL;
-    int err = vb_dev_program_create(p->nic->dev, &attr, &p->number);
+    int err = vb_device_program_create(p->nic, &attr, &p->number);
     if (err)
         return err;
     vb_fifo_push(&p->nic->programs, &p->link);
@@ -43,9 +43,6 @@ int vb_program_create(struct vb_pd *pd, const struct vb_program_opts *opts, stru
         return -EPERM;
     if (opts->audit && opts->audit->nic != pd->nic)
         return -EINVAL;
-    int local = vb_device_is_local(pd->nic, "programs with a limit or an auditor");
-    if (local)
-        return local;
     struct vb_program *p = calloc(1, sizeof *p);
     if (!p)
         return -ENOMEM;
@@ -77,7 +74,7 @@ int vb_program_destroy(struct vb_program *program)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_program_destroy(nic->dev, program->number);
+    int err = vb_device_program_destroy(nic, program->number);
     if (!err) {
         vb_link_remove(&program->link);
         if (program->audit)
@@ -107,7 +104,7 @@ int vb_program_stop(struct vb_program *program)
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_program_stop(nic->dev, program->number);
+    int err = vb_device_program_stop(nic, program->number);
     if (!err)
         run_members(program);
     vb_host_unlock(nic);
@@ -120,7 +117,7 @@ int vb_program_query(struct vb_program *program, uint64_t *executed, bool *stopp
     if (vb_host_is_foreign(nic))
         return -EPERM;
     vb_host_lock(nic);
-    int err = vb_dev_program_query(nic->dev, program->number, executed, stopped);
+    int err = vb_device_program_query(nic, program->number, executed, stopped);
     vb_host_unlock(nic);
     return err;
 }

@@ -136,7 +136,8 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
 // Of a shared queue only the application knows what it has read: nothing is moved there.
 static void forget_in(struct vb_cq *cq, const struct vb_qp *qp)
 {
-    if (cq->share.bell)
+    // Nor is what a hull may be writing: numbers come again late, and who polls passes over it.
+    if (cq->share.bell || (cq->overwrites && cq->nic->attach))
         return;
     vb_host_catch_up(cq, UINT32_MAX);
     vb_driver_cq_clean(&cq->driver, qp->driver.qpn, qp->driver.srq);
@@ -223,9 +224,6 @@ int vb_qp_spread(struct vb_qp *qp, struct vb_qp *const *members, uint32_t count,
 
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
-    int local = vb_device_is_local(qp->nic, "spreading datagrams");
-    if (local)
-        return local;
     if (count > VB_SPREAD_MAX || fields & ~(uint32_t)(VB_SPREAD_SRC | VB_SPREAD_DST))
         return -EINVAL;
     for (uint32_t i = 0; i < count; i++) {
@@ -235,7 +233,8 @@ int vb_qp_spread(struct vb_qp *qp, struct vb_qp *const *members, uint32_t count,
     }
     memcpy(attr.key, key, sizeof attr.key);
     vb_host_lock(qp->nic);
-    int err = vb_dev_qp_spread(qp->nic->dev, qp->driver.qpn, &attr);
+    int err = qp->nic->attach ? vb_attach_qp_spread(qp->nic->attach, qp->driver.qpn, &attr)
+                              : vb_dev_qp_spread(qp->nic->dev, qp->driver.qpn, &attr);
     vb_host_unlock(qp->nic);
     return err;
 }
@@ -288,10 +287,21 @@ static int walk_to_rts(struct vb_qp *qp, struct vb_qpc_mods *m)
 
 void vb_host_forget_life(struct vb_qp *qp)
 {
+    struct vb_driver_deed *deed = qp->driver.deed;
+
+    if (deed) // who dies in between leaves the rest to the next owner
+        __atomic_store_n(&deed->resetting, 1, __ATOMIC_SEQ_CST);
     give_back_receive(qp);
     modify(qp, &(struct vb_qpc_mods){0}, VB_QPS_RESET);
+    vb_host_finish_reset(qp);
+}
+
+void vb_host_finish_reset(struct vb_qp *qp)
+{
     vb_driver_qp_reset(&qp->driver);
     forget_completions(qp);
+    if (qp->driver.deed)
+        __atomic_store_n(&qp->driver.deed->resetting, 0, __ATOMIC_SEQ_CST);
 }
 
 // The lane that a queue pair lives on.

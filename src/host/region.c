@@ -106,27 +106,37 @@ int vb_mr_null(struct vb_pd *pd, struct vb_mr **out)
     return create(pd, &attr, out);
 }
 
+int vb_host_refusal(enum vb_mem_refusal refusal)
+{
+    static const int errors[] = {
+        [VB_MEM_NO_KEY] = -ENOENT,     [VB_MEM_DOMAIN] = -EPERM, [VB_MEM_RIGHTS] = -EACCES,
+        [VB_MEM_BOUNDS] = -ERANGE,     [VB_MEM_GONE] = -EFAULT,  [VB_MEM_STATE] = -EINVAL,
+        [VB_MEM_COPIED] = -EOPNOTSUPP,
+    };
+    return errors[refusal];
+}
+
 int vb_mr_find(struct vb_pd *pd, uint32_t key, uint64_t addr, uint64_t len, uint32_t rights,
                void **at)
 {
-    static const int errors[] = {
-        [VB_MEM_NO_KEY] = -ENOENT, [VB_MEM_DOMAIN] = -EPERM, [VB_MEM_RIGHTS] = -EACCES,
-        [VB_MEM_BOUNDS] = -ERANGE, [VB_MEM_GONE] = -EFAULT,  [VB_MEM_STATE] = -EINVAL,
-    };
     struct vb_nic *nic = pd->nic;
     uint8_t *bytes = NULL;
+    int err;
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
-    int local = vb_device_is_local(nic, "looking up memory by its key");
-    if (local)
-        return local;
     vb_host_lock(nic);
-    enum vb_mem_refusal r = vb_dev_mkey_judge(nic->dev, (struct vb_accessor){.pd = pd->pd}, key,
-                                              addr, len, vb_host_access(rights), &bytes);
+    if (nic->attach) {
+        const struct vb_hull_find what = {
+            .start = addr, .len = len, .pd = pd->pd, .key = key, .access = vb_host_access(rights)};
+        err = vb_attach_mkey_find(nic->attach, &what, &bytes);
+    } else {
+        err = vb_host_refusal(vb_dev_mkey_judge(nic->dev, (struct vb_accessor){.pd = pd->pd}, key,
+                                                addr, len, vb_host_access(rights), &bytes));
+    }
     vb_host_unlock(nic);
     *at = bytes;
-    return errors[r];
+    return err;
 }
 
 int vb_mr_reg(struct vb_pd *pd, void *addr, size_t len, uint32_t rights, struct vb_mr **out)

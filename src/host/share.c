@@ -33,10 +33,55 @@ static int enter(struct vb_share *share, struct vb_lane *lane, struct vb_fifo *l
     return 0;
 }
 
+// The same of a queue in the hull, which looks there by itself.
+static int attach_register(struct vb_share *share, struct vb_attach *a)
+{
+    share->bell = vb_attach_take(a, VB_RAW_REGISTER_BYTES);
+    return share->bell ? 0 : -ENOMEM;
+}
+
+static void detach_register(struct vb_share *share, struct vb_attach *a)
+{
+    vb_attach_give_back(a, share->bell, VB_RAW_REGISTER_BYTES);
+    share->bell = NULL;
+}
+
+static int enter_qp(struct vb_qp *qp, struct vb_lane *lane)
+{
+    struct vb_attach *a = qp->nic->attach;
+
+    if (!a)
+        return enter(&qp->share, lane, &lane->shared_qps);
+    int err = qp->share.bell ? 0 : attach_register(&qp->share, a);
+    if (!err)
+        err = vb_attach_share_qp(a, qp->driver.qpn);
+    if (err && qp->share.bell)
+        detach_register(&qp->share, a);
+    return err;
+}
+
+static int enter_cq(struct vb_cq *cq)
+{
+    struct vb_attach *a = cq->nic->attach;
+
+    if (!a)
+        return enter(&cq->share, cq->lane, &cq->lane->shared_cqs);
+    int err = cq->share.bell ? 0 : attach_register(&cq->share, a);
+    if (!err)
+        err = vb_attach_share_cq(a, cq->cqn, cq->share.bell);
+    if (err && cq->share.bell)
+        detach_register(&cq->share, a);
+    return err;
+}
+
 void vb_host_unshare(struct vb_share *share, struct vb_lane *lane)
 {
     if (!share->bell)
         return;
+    if (lane->nic->attach) {
+        detach_register(share, lane->nic->attach);
+        return;
+    }
     vb_link_remove(&share->link);
     lane->shares--;
     atomic_fetch_sub_explicit(&lane->nic->shares, 1, memory_order_relaxed);
@@ -58,11 +103,8 @@ int vb_qp_share(struct vb_qp *qp, struct vb_raw_qp *raw)
 
     if (vb_host_is_foreign(qp->nic))
         return -EPERM;
-    int local = vb_device_is_local(qp->nic, "queues by hand");
-    if (local)
-        return local;
     vb_host_lock(qp->nic);
-    int err = enter(&qp->share, lane, &lane->shared_qps);
+    int err = enter_qp(qp, lane);
     vb_host_unlock(qp->nic);
     if (err)
         return err;
@@ -83,11 +125,8 @@ int vb_cq_share(struct vb_cq *cq, struct vb_raw_cq *raw)
 
     if (vb_host_is_foreign(cq->nic))
         return -EPERM;
-    int local = vb_device_is_local(cq->nic, "queues by hand");
-    if (local)
-        return local;
     vb_host_lock(cq->nic);
-    int err = enter(&cq->share, cq->lane, &cq->lane->shared_cqs);
+    int err = enter_cq(cq);
     vb_host_unlock(cq->nic);
     if (err)
         return err;

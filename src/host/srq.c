@@ -10,13 +10,15 @@ int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd)
 {
     if (vb_host_is_foreign(nic))
         return -EPERM;
-    int local = vb_device_is_local(nic, "extended reliable connections");
-    if (local)
-        return local;
+    int err = 0;
     vb_host_lock(nic);
-    *xrcd = ++nic->xrcds;
+    if (nic->attach)
+        err = vb_attach_xrcd_alloc(nic->attach, &nic->xrcds); // of ever larger numbers
+    else
+        nic->xrcds++;
+    *xrcd = nic->xrcds;
     vb_host_unlock(nic);
-    return 0;
+    return err;
 }
 
 static int create_context(struct vb_srq *srq, struct vb_pd *pd, const struct vb_srq_opts *o)

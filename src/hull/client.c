@@ -12,14 +12,15 @@
 #include <unistd.h>
 
 enum {
-    HEAR_MAX = 16, // messages of one application before others have their turn
+    HEAR_MAX = 16,    // messages of one application before others have their turn
+    HEAR_TENANT = 64, // and of all of one tenant
     REFUSED_MAX = 16,
     UNREAD_BYTES = 16384, // of replies, as the kernel counts them: some twenty
 };
 
 // ---- tenants
 
-static struct vb_hull_tenant *find_tenant(struct vb_hull *hull, uid_t uid)
+struct vb_hull_tenant *vb_hull_tenant_of(struct vb_hull *hull, uid_t uid)
 {
     for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
         struct vb_hull_tenant *t = VB_CONTAINER_OF(l, struct vb_hull_tenant, link);
@@ -31,16 +32,21 @@ static struct vb_hull_tenant *find_tenant(struct vb_hull *hull, uid_t uid)
         return NULL;
     t->uid = uid;
     t->quota = *vb_hull_config_quota(hull->known, uid);
+    if (vb_hull_share_open(hull, t) != 0) {
+        free(t);
+        return NULL;
+    }
     vb_fifo_init(&t->named);
     vb_fifo_push(&hull->tenants, &t->link);
     return t;
 }
 
-static void end_tenant(struct vb_hull_tenant *t)
+static void end_tenant(struct vb_hull *hull, struct vb_hull_tenant *t)
 {
     if (t->used.applications || vb_fifo_first(&t->named))
         return;
     vb_link_remove(&t->link);
+    vb_hull_share_close(hull, t);
     free(t);
 }
 
@@ -54,6 +60,8 @@ static void end_memory(struct vb_hull_client *client)
         vb_hull_memory_let_go(client, VB_CONTAINER_OF(link, struct vb_hull_hold, link));
     if (client->page)
         munmap(client->page, sizeof *client->page);
+    if (client->page_fd >= 0)
+        close(client->page_fd);
 }
 
 // The NIC is at rest while its locks are held: no frame is built from memory that goes.
@@ -69,12 +77,15 @@ void vb_hull_client_end(struct vb_hull_client *client)
         vb_link_remove(&client->active);
     vb_link_remove(&client->link);
     // By name: a child that was just forked may have the descriptor, too, and keep it registered.
-    epoll_ctl(hull->epoll, EPOLL_CTL_DEL, client->socket, NULL);
-    vb_contract_end(client->socket);
+    if (client->socket >= 0) {
+        epoll_ctl(hull->epoll, EPOLL_CTL_DEL, client->socket, NULL);
+        vb_contract_end(client->socket);
+    }
     if (client->events >= 0)
         close(client->events);
+    vb_hull_copy_end(client->process);
     client->tenant->used.applications--;
-    end_tenant(client->tenant);
+    end_tenant(hull, client->tenant);
     free(client);
 }
 
@@ -88,7 +99,7 @@ static struct vb_hull_client *alloc_client(struct vb_hull *hull, int socket)
         return NULL;
     client->hull = hull;
     client->socket = socket;
-    client->events = -1;
+    client->events = client->page_fd = -1;
     client->number = ++hull->clients_made;
     // Descriptors in replies that are not read count against the hull's user, for all applications.
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &(int){UNREAD_BYTES / 2}, sizeof(int));
@@ -113,12 +124,13 @@ static void welcome(struct vb_hull *hull, int socket)
     struct ucred who = {0};
     socklen_t size = sizeof who;
     bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-    struct vb_hull_tenant *t = known ? find_tenant(hull, who.uid) : NULL;
+    struct vb_hull_tenant *t = known ? vb_hull_tenant_of(hull, who.uid) : NULL;
     struct vb_hull_client *client = t ? alloc_client(hull, socket) : NULL;
 
     if (client) {
         client->pid = who.pid;
         client->tenant = t;
+        vb_hull_name_client(client);
         if (admit(client)) {
             t->used.applications++;
             vb_fifo_push(&hull->clients, &client->link);
@@ -128,7 +140,7 @@ static void welcome(struct vb_hull *hull, int socket)
     vb_contract_end(socket);
     free(client);
     if (t)
-        end_tenant(t);
+        end_tenant(hull, t);
 }
 
 // Out of descriptors, one is kept in reserve to end who waits, lest he be heard for ever.
@@ -179,7 +191,7 @@ static bool judge_hello(const struct vb_hull_client *client, const struct vb_hul
                        h->features, (unsigned)VB_HULL_FEATURES);
     else if (!memchr(h->nic, '\0', sizeof h->nic) || (h->nic[0] && strcmp(h->nic, name) != 0))
         vb_hull_refuse(reply, -ENODEV, "this is NIC '%s'", name);
-    else if (t->used.applications > t->quota.applications)
+    else if (t->used.applications > t->quota.applications && !(h->features & VB_HULL_SERVICES))
         vb_hull_refuse(reply, -EDQUOT, "user %u may have %llu applications at NIC '%s'",
                        (unsigned)t->uid, (unsigned long long)t->quota.applications, name);
     return !reply->error;
@@ -235,6 +247,8 @@ static int greet(struct vb_hull_client *client, const struct vb_hull_request *re
     close(fds[0]);
     close(fds[1]);
     client->greeted = !err;
+    // Whether it is one more is known when it has named its service.
+    client->unnamed = request->hello.features & VB_HULL_SERVICES;
     return err;
 }
 
@@ -262,7 +276,13 @@ static int serve(struct vb_hull_client *client, const struct vb_hull_request *re
         vb_hull_activate(client);
         return 0;
     }
-    vb_hull_execute(client, request, &reply, fd, &give, &close_it);
+    if (request->op == VB_HULL_SERVICE)
+        return vb_hull_service(client, request);
+    if (client->unnamed)
+        vb_hull_refuse(&reply, -EPROTO, "the greeting spoke of a service: name it first");
+    else
+        vb_hull_execute(client, request, &reply, fd, &give, &close_it);
+    client->tenant->refused += reply.error != 0;
     bool gives = give >= 0 && !reply.error;
     int err =
         vb_contract_send(client->socket, &reply, sizeof reply, MSG_DONTWAIT, &give, gives ? 1 : 0);
@@ -287,8 +307,8 @@ static bool hear_one(struct vb_hull_client *client)
 
 void vb_hull_hear(struct vb_hull_client *client)
 {
-    for (uint32_t i = 0; i < HEAR_MAX; i++)
-        if (!hear_one(client))
+    for (uint32_t i = 0; i < HEAR_MAX && client->socket >= 0; i++)
+        if (!vb_hull_allows(client->hull, &client->tenant->heard, HEAR_TENANT) || !hear_one(client))
             break;
 }
 
@@ -340,6 +360,7 @@ bool vb_hull_event(struct vb_hull *hull, const struct vb_event *e)
         return true;
     }
     const struct vb_hull_event event = {kinds[e->kind], e->number};
-    vb_contract_send(o->client->events, &event, sizeof event, MSG_DONTWAIT, NULL, 0);
+    if (o->client->events >= 0)
+        vb_contract_send(o->client->events, &event, sizeof event, MSG_DONTWAIT, NULL, 0);
     return true;
 }

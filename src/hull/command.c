@@ -65,11 +65,52 @@ static void pd_create(struct vb_hull_command *c)
     c->client->tenant->used.regions--;
 }
 
+// Numbers are the NIC's, and none comes twice: who has one can name no other's queues by it.
+bool vb_hull_is_service(struct vb_hull_command *c, const char *what)
+{
+    if (c->client->service[0])
+        vb_hull_refuse(c->reply, -EOPNOTSUPP, "a service has no %s: it would not outlive a process",
+                       what);
+    return c->client->service[0];
+}
+
+static void xrcd_create(struct vb_hull_command *c)
+{
+    struct vb_hull *hull = c->client->hull;
+
+    if (vb_hull_is_service(c, "domains of XRC"))
+        return;
+    if (hull->xrcds == UINT32_MAX) {
+        vb_hull_refuse(c->reply, -ENOSPC, "the NIC has no more domains of XRC");
+        return;
+    }
+    if (!charge_region(c))
+        return;
+    if (enter(c, VB_HULL_XRCD, hull->xrcds + 1))
+        hull->xrcds++;
+    else
+        c->client->tenant->used.regions--;
+}
+
 static void *find_region(struct vb_hull_command *c, const struct vb_hull_key *k,
                          struct vb_hull_hold **hold)
 {
     // Nothing is at the end of the memory, too.
-    return vb_hull_memory_find(c->client, &k->at, k->len, 1, hold, c->reply);
+    if (k->access & ~(uint32_t)VB_REMOTE_READ)
+        return vb_hull_memory_find(c->client, &k->at, k->len, 1, hold, c->reply);
+    return vb_hull_memory_find_readable(c->client, &k->at, k->len, 1, hold, c->reply);
+}
+
+static bool read_copied(struct vb_hull_command *c, const struct vb_hull_key *k,
+                        struct vb_mkey_attr *attr)
+{
+    if (!c->client->process)
+        vb_hull_refuse(c->reply, -EPERM, "this application's memory is not copied");
+    else if (k->at.offset > INT64_MAX || k->len > INT64_MAX - k->at.offset)
+        vb_hull_refuse(c->reply, -EFAULT, "there is no such memory");
+    attr->base = (void *)(uintptr_t)k->at.offset; // there, not here
+    attr->source = (uintptr_t)c->client->process;
+    return !c->reply->error;
 }
 
 static bool read_key(struct vb_hull_command *c, const struct vb_hull_key *k,
@@ -77,7 +118,7 @@ static bool read_key(struct vb_hull_command *c, const struct vb_hull_key *k,
 {
     if (!vb_hull_find(c, VB_HULL_PD, k->pd))
         return false;
-    if (k->kind > VB_MKEY_NULL || k->kind == VB_MKEY_GUARDED ||
+    if (k->kind > VB_MKEY_COPIED || k->kind == VB_MKEY_GUARDED ||
         k->access & ~(uint32_t)VB_ACCESS_ALL) {
         vb_hull_refuse(c->reply, -EINVAL, "no such kind of memory, or rights");
         return false;
@@ -87,6 +128,8 @@ static bool read_key(struct vb_hull_command *c, const struct vb_hull_key *k,
                                   .access = k->access,
                                   .start = k->start,
                                   .len = k->len};
+    if (k->kind == VB_MKEY_COPIED)
+        return read_copied(c, k, attr);
     if (k->kind == VB_MKEY_REGION)
         attr->base = find_region(c, k, hold);
     return k->kind != VB_MKEY_REGION || attr->base;
@@ -108,6 +151,9 @@ static void key_create(struct vb_hull_command *c)
                                          window ? key & ~UINT32_C(0xff) : key);
         if (o) {
             vb_hull_object_hold(o, hold);
+            if (o->made)
+                o->made->value = key; // of a window it is more than the number
+            o->process = vb_hull_copy_use(c->client, attr.kind);
             c->reply->number = key;
             return;
         }
@@ -125,7 +171,7 @@ static void key_change(struct vb_hull_command *c)
 
     if (!o || !read_key(c, k, &attr, &hold[0]))
         return;
-    if (k->kind != VB_MKEY_REGION) {
+    if (k->kind != VB_MKEY_REGION && k->kind != VB_MKEY_COPIED) {
         vb_hull_refuse(c->reply, -EINVAL, "a region stays one");
         return;
     }
@@ -134,6 +180,38 @@ static void key_change(struct vb_hull_command *c)
     if (o->hold[0])
         o->hold[0]->users--;
     vb_hull_object_hold(o, hold);
+    if (o->made)
+        o->made->key = *k;
+    struct vb_hull_process *before = o->process;
+    o->process = vb_hull_copy_use(c->client, attr.kind);
+    vb_hull_copy_end(before);
+}
+
+// As a queue pair of the domain would find the memory; what has no place in the application is not
+// told of.
+static void key_find(struct vb_hull_command *c)
+{
+    const struct vb_hull_find *f = &c->request->find;
+    struct vb_hull_place place;
+    uint8_t *at = NULL;
+
+    if (!vb_hull_find(c, VB_HULL_PD, f->pd))
+        return;
+    enum vb_mem_refusal r =
+        vb_dev_mkey_judge(c->dev, (struct vb_accessor){.pd = f->pd}, f->key, f->start, f->len,
+                          (enum vb_access)(f->access & VB_ACCESS_ALL), &at);
+    // Another's key does not exist for it.
+    if (r == VB_MEM_DOMAIN && !vb_hull_object_find(c->client, VB_HULL_REGION, f->key) &&
+        !vb_hull_object_find(c->client, VB_HULL_WINDOW, f->key & ~UINT32_C(0xff)))
+        r = VB_MEM_NO_KEY;
+    if (r == VB_MEM_COPIED)
+        c->reply->place = (struct vb_hull_place){.offset = (uintptr_t)at};
+    else if (r != VB_MEM_OK)
+        vb_hull_refuse(c->reply, vb_host_refusal(r), "key 0x%08x does not reach there", f->key);
+    else if (!vb_hull_memory_locate(c->client, at, f->len, &place))
+        vb_hull_refuse(c->reply, -EFAULT, "key 0x%08x is of no memory that is shared", f->key);
+    else
+        c->reply->place = place;
 }
 
 // ---- channels
@@ -172,9 +250,17 @@ int vb_hull_destroy(struct vb_hull_object *o)
     struct vb_hull_quota *used = &o->client->tenant->used;
     int err = 0;
 
+    if (o->kind == VB_HULL_QP) {
+        vb_metrics_charge(o);
+        vb_hull_leave_groups(o);
+        vb_hull_manager_ends(o);
+    }
     switch (o->kind) {
+    case VB_HULL_PORT: vb_hull_port_end(o); break;
+    case VB_HULL_SEAT: vb_hull_seat_end(o); break;
     case VB_HULL_QP: err = vb_dev_qp_destroy(dev, o->number); break;
     case VB_HULL_SRQ: err = vb_dev_srq_destroy(dev, o->number); break;
+    case VB_HULL_PROGRAM: err = vb_dev_program_destroy(dev, o->number); break;
     case VB_HULL_CQ: err = vb_dev_cq_destroy(dev, o->number); break;
     case VB_HULL_WINDOW: err = vb_dev_window_destroy(dev, o->number); break;
     case VB_HULL_REGION: err = vb_dev_mkey_destroy(dev, o->number); break;
@@ -189,11 +275,13 @@ int vb_hull_destroy(struct vb_hull_object *o)
         hull->cq[o->number & (VB_HULL_CQS - 1)] = NULL;
     if (o->kind == VB_HULL_QP)
         used->queue_pairs--;
-    else if (o->kind == VB_HULL_WINDOW || o->kind == VB_HULL_REGION || o->kind == VB_HULL_PD)
+    else if (o->kind == VB_HULL_WINDOW || o->kind == VB_HULL_REGION || o->kind == VB_HULL_PD ||
+             o->kind == VB_HULL_XRCD)
         used->regions--;
     else
         used->queues--;
     used->entries -= o->entries;
+    vb_hull_copy_end(o->process);
     if (o->fd >= 0)
         close(o->fd);
     vb_hull_object_remove(o);
@@ -208,11 +296,13 @@ static void destroy(struct vb_hull_command *c, enum vb_hull_kind kind, uint32_t 
         vb_hull_judge(c, vb_hull_destroy(o), "to destroy it");
 }
 
+// The newest first: it is at the head of its bucket.
 void vb_hull_destroy_all(struct vb_hull_client *client)
 {
     for (int kind = 0; kind < VB_HULL_KINDS; kind++) {
-        struct vb_link *link;
-        while ((link = vb_fifo_first(&client->objects[kind]))) {
+        struct vb_fifo *list = &client->objects[kind];
+        while (!vb_fifo_empty(list)) {
+            struct vb_link *link = list->head.prev;
             int err = vb_hull_destroy(VB_CONTAINER_OF(link, struct vb_hull_object, link));
             assert(!err); // what uses it went before
             (void)err;
@@ -240,6 +330,14 @@ static void event_again(const struct vb_hull_command *c)
     vb_contract_send(c->client->events, &event, sizeof event, MSG_DONTWAIT, NULL, 0);
 }
 
+static void give_clock(struct vb_hull_command *c)
+{
+    struct vb_hull_mapping *clock = &c->client->hull->clock;
+
+    if (vb_hull_memory_hold(c->client, clock, c->reply) == 0)
+        *c->give = clock->fd;
+}
+
 static void dispatch(struct vb_hull_command *c, int fd)
 {
     const struct vb_hull_request *r = c->request;
@@ -263,6 +361,29 @@ static void dispatch(struct vb_hull_command *c, int fd)
     case VB_HULL_QP_DESTROY: destroy(c, VB_HULL_QP, r->number); break;
     case VB_HULL_COUNTER: counter(c); break;
     case VB_HULL_EVENT_AGAIN: event_again(c); break;
+    case VB_HULL_PROGRAM_CREATE:
+    case VB_HULL_PROGRAM_STOP:
+    case VB_HULL_PROGRAM_QUERY: vb_hull_program_command(c); break;
+    case VB_HULL_PROGRAM_DESTROY: destroy(c, VB_HULL_PROGRAM, r->number); break;
+    case VB_HULL_QP_SHARE:
+    case VB_HULL_CQ_SHARE: vb_hull_share_command(c); break;
+    case VB_HULL_CLOCK: give_clock(c); break;
+    case VB_HULL_SERVICE_RELEASE:
+    case VB_HULL_SERVICE_NEXT:
+    case VB_HULL_CHANNEL_OPEN: vb_hull_service_command(c); break;
+    case VB_HULL_MEMORY_AT: vb_hull_memory_at(c->client, r->number, r->key.start, c->reply); break;
+    case VB_HULL_MEMORY_OPEN: vb_hull_memory_open(c->client, r->number, c->reply, c->give); break;
+    case VB_HULL_ACCOUNT: vb_hull_tell_account(c->client, &c->reply->account); break;
+    case VB_HULL_XRCD_CREATE: xrcd_create(c); break;
+    case VB_HULL_KEY_FIND: key_find(c); break;
+    case VB_HULL_COPY_BEGIN: vb_hull_copy_begin(c); break;
+    case VB_HULL_CQ_RESIZE:
+    case VB_HULL_QP_JOIN:
+    case VB_HULL_QP_LEAVE:
+    case VB_HULL_QP_SPREAD: vb_hull_change_queue(c); break;
+    case VB_HULL_SEAT_TAKE:
+    case VB_HULL_PORT_TAKE:
+    case VB_HULL_PORT_GIVE: vb_hull_manager_command(c); break;
     default: vb_hull_queue_command(c); break;
     }
 }
@@ -278,6 +399,7 @@ void vb_hull_execute(struct vb_hull_client *client, const struct vb_hull_request
                                 .give = give,
                                 .close_it = close_it};
 
+    client->request = request;
     vb_host_lock(nic);
     dispatch(&c, fd);
     vb_host_unlock(nic);

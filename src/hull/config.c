@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file: sections [nic NAME] and [tenant USER], lines `key = value`.
+// The configuration file: sections [nic NAME], [tenant USER] and [metrics], lines `key = value`.
 #include "hull/config.h"
+
+#include "nic/dev.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -32,7 +34,8 @@ static const struct vb_hull_quota generous = {.applications = 1024,
 struct parser {
     struct vb_hull_config *config;
     struct vb_hull_nic_config *nic; // the section that is being read: this one,
-    struct vb_hull_quota *quota;    // or this one
+    struct vb_hull_quota *quota;    // or this one,
+    bool metrics;                   // or that of the metrics
     uint32_t line;
     bool named; // a NIC was: the default one is none
     char *error;
@@ -138,6 +141,14 @@ static int set_in_nic(const struct parser *p, const char *key, const char *value
                     key);
 }
 
+static int set_weight(const struct parser *p, const char *value, uint64_t *out)
+{
+    if (parse_number(value, VB_SHARE_WEIGHT_MAX, out) && *out > 0)
+        return 0;
+    return complain(p, "weight is '%.40s': give a number from 1 to %d; %d is usual", value,
+                    VB_SHARE_WEIGHT_MAX, VB_SHARE_WEIGHT);
+}
+
 static int set_in_tenant(const struct parser *p, const char *key, const char *value)
 {
     struct vb_hull_quota *q = p->quota;
@@ -151,15 +162,38 @@ static int set_in_tenant(const struct parser *p, const char *key, const char *va
                 {"entries", &q->entries},
                 {"bytes", &q->bytes},
                 {"memories", &q->memories},
-                {"rate_kbps", &q->rate_kbps}};
+                {"rate_kbps", &q->rate_kbps},
+                {"tenant_rate_kbps", &q->tenant_rate_kbps}};
 
+    if (strcmp(key, "copy") == 0) {
+        q->copy = strcmp(value, "yes") == 0;
+        return q->copy || strcmp(value, "no") == 0
+                   ? 0
+                   : complain(p, "copy is '%.40s': give yes or no", value);
+    }
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i].key) == 0)
             return set_number(p, key, value, INT64_MAX, keys[i].value);
+    if (strcmp(key, "weight") == 0)
+        return set_weight(p, value, &q->weight);
     return complain(p,
                     "a tenant has no '%.40s': it has applications, queue_pairs, queues, regions, "
-                    "entries, bytes, memories and rate_kbps",
+                    "entries, bytes, memories, rate_kbps, tenant_rate_kbps, weight and copy",
                     key);
+}
+
+static int set_in_metrics(const struct parser *p, const char *key, const char *value)
+{
+    struct vb_hull_config *c = p->config;
+
+    if (strcmp(key, "listen") == 0)
+        return set_text(p, key, value, c->metrics, sizeof c->metrics);
+    if (strcmp(key, "anywhere") != 0)
+        return complain(p, "metrics have no '%.40s': they have listen and anywhere", key);
+    c->metrics_anywhere = strcmp(value, "yes") == 0;
+    if (c->metrics_anywhere || strcmp(value, "no") == 0)
+        return 0;
+    return complain(p, "anywhere is '%.40s': give yes or no", value);
 }
 
 // ---- sections
@@ -172,7 +206,7 @@ static void init_nic(struct vb_hull_nic_config *nic, const char *name)
     snprintf(nic->port, sizeof nic->port, "auto");
 }
 
-static bool is_name(const char *text)
+bool vb_hull_config_is_name(const char *text)
 {
     size_t len = strlen(text);
 
@@ -186,7 +220,7 @@ static int begin_nic(struct parser *p, const char *name)
 {
     struct vb_hull_config *c = p->config;
 
-    if (!is_name(name))
+    if (!vb_hull_config_is_name(name))
         return complain(p, "'%.40s' is no name: give up to %d letters, digits, - and _", name,
                         VB_HULL_NAME - 1);
     if (!p->named)
@@ -235,6 +269,7 @@ static int begin_section(struct parser *p, char *head)
 
     p->nic = NULL;
     p->quota = NULL;
+    p->metrics = false;
     if (head[len - 1] != ']')
         return complain(p, "a section ends with ]");
     head[len - 1] = '\0';
@@ -242,7 +277,9 @@ static int begin_section(struct parser *p, char *head)
         return begin_nic(p, trim(head + 5));
     if (strncmp(head, "[tenant ", 8) == 0)
         return begin_tenant(p, trim(head + 8));
-    return complain(p, "there are sections [nic NAME] and [tenant USER]");
+    p->metrics = strcmp(head, "[metrics") == 0;
+    return p->metrics ? 0
+                      : complain(p, "there are sections [nic NAME], [tenant USER] and [metrics]");
 }
 
 static int take_line(struct parser *p, char *line)
@@ -265,6 +302,8 @@ static int take_line(struct parser *p, char *line)
         return complain(p, "%.40s has no value", key);
     if (p->nic)
         return set_in_nic(p, key, value);
+    if (p->metrics)
+        return set_in_metrics(p, key, value);
     return p->quota ? set_in_tenant(p, key, value)
                     : complain(p, "'%.40s' stands before the first section", key);
 }

@@ -20,12 +20,15 @@ enum {
 struct vb_hull_quota {
     uint64_t applications;
     uint64_t queue_pairs;
-    uint64_t queues;    // completion queues and shared receive queues
-    uint64_t regions;   // and windows and domains
-    uint64_t entries;   // of all its queues
-    uint64_t bytes;     // of memory that the hull maps
-    uint64_t memories;  // pieces of it, of all applications, and names
-    uint64_t rate_kbps; // of each queue pair; 0: no limit
+    uint64_t queues;           // completion queues and shared receive queues
+    uint64_t regions;          // and windows and domains
+    uint64_t entries;          // of all its queues
+    uint64_t bytes;            // of memory that the hull maps
+    uint64_t memories;         // pieces of it, of all applications, and names
+    uint64_t rate_kbps;        // of each queue pair; 0: no limit
+    uint64_t tenant_rate_kbps; // of all of them together; 0: no limit
+    uint64_t weight;           // of its turns against those of others; 0: the usual one
+    uint64_t copy;             // 1: memory that is not shared may be copied
 };
 
 struct vb_hull_tenant_config {
@@ -47,7 +50,12 @@ struct vb_hull_nic_config {
     bool no_thread;   // whoever opened it runs it, by vb_hull_turn()
 };
 
+struct vb_inherited;
+
 struct vb_hull_config {
+    struct vb_inherited *inherited; // of the service manager, while hulls are opened; or NULL
+    char metrics[108];              // where they are served; empty: nowhere
+    bool metrics_anywhere;          // for other machines, too
     uint32_t nics, tenants;
     struct vb_hull_nic_config nic[VB_HULL_NICS];
     struct vb_hull_tenant_config tenant[VB_HULL_TENANTS];
@@ -60,6 +68,8 @@ int vb_hull_config_parse(const char *text, uint32_t bytes, struct vb_hull_config
                          char error[VB_ERROR_TEXT]);
 // The same of a file. A negative errno, with words.
 int vb_hull_config_read(const char *path, struct vb_hull_config *config, char error[VB_ERROR_TEXT]);
+// Whether this can be a NIC's: letters, digits, - and _.
+bool vb_hull_config_is_name(const char *text);
 const struct vb_hull_quota *vb_hull_config_quota(const struct vb_hull_config *config, uid_t uid);
 
 #endif

@@ -85,11 +85,29 @@ static int open_to_group(const struct vb_hull *hull)
     return 0;
 }
 
+// A socket of the service manager's: called hull-NAME, as its file is by default. -ENOENT: none.
+static int take_listener(struct vb_hull *hull, char *error)
+{
+    char name[VB_HULL_NAME + 8];
+
+    snprintf(name, sizeof name, "hull-%s", hull->config.name);
+    int fd =
+        vb_inherited_listener(hull->known->inherited, name, hull->path, sizeof hull->path, error);
+    if (fd < 0)
+        return fd;
+    hull->listener = fd;
+    hull->given = true;
+    return 0;
+}
+
 static int listen_at(struct vb_hull *hull, char *error)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    int err = choose_path(hull, error);
+    int err = take_listener(hull, error);
 
+    if (err != -ENOENT)
+        return err;
+    err = choose_path(hull, error);
     if (err)
         return err;
     memcpy(at.sun_path, hull->path, sizeof at.sun_path);
@@ -137,6 +155,10 @@ static int open_nic(struct vb_hull *hull, char *error)
     hull->lane = &hull->nic->lane[0];
     hull->nic->hull = hull;
     hull->nic->hull_event = vb_hull_event;
+    hull->nic->hull_name = hull->config.name;
+    hull->nic->hull_tell = vb_hull_tell;
+    hull->nic->hull_owner = vb_hull_tell_owner;
+    vb_hull_copy_init(hull);
     return vb_inspect_open(hull->nic, &opts);
 }
 
@@ -180,6 +202,10 @@ static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t 
     vb_fifo_init(&hull->clients);
     vb_fifo_init(&hull->active);
     vb_fifo_init(&hull->tenants);
+    vb_fifo_init(&hull->watches);
+    vb_fifo_init(&hull->store.due);
+    vb_metrics_init(hull);
+    vb_hull_reap_init(hull);
     if (getrandom(&hull->epoch, sizeof hull->epoch, 0) != sizeof hull->epoch)
         hull->epoch = vb_clock_ns();
     return hull;
@@ -193,7 +219,11 @@ int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hu
     snprintf(error, VB_ERROR_TEXT, "out of memory");
     if (!hull)
         return -ENOMEM;
-    int err = open_nic(hull, error);
+    int err = vb_hull_clock_open(hull);
+    if (err)
+        fail(error, "the clock's page", err);
+    if (!err)
+        err = open_nic(hull, error);
     if (!err)
         err = listen_at(hull, error);
     if (!err) {
@@ -202,6 +232,8 @@ int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hu
             fail(error, "descriptors", err);
     }
     if (!err) {
+        vb_store_restore(hull, hull->known->inherited);
+        hull->known->inherited = NULL;
         err = start(hull);
         if (err)
             fail(error, "the NIC's thread", err);
@@ -224,6 +256,7 @@ static void end_tenants(struct vb_hull *hull)
         while ((named = vb_fifo_first(&t->named)))
             vb_hull_memory_forget(hull, VB_CONTAINER_OF(named, struct vb_hull_mapping, link));
         vb_link_remove(link);
+        vb_hull_share_close(hull, t);
         free(t);
     }
 }
@@ -243,17 +276,22 @@ void vb_hull_close(struct vb_hull *hull)
         (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
         pthread_join(hull->thread, NULL);
     }
-    if (hull->path[0])
+    vb_store_end(hull);
+    if (hull->path[0] && !hull->given)
         unlink(hull->path);
     while ((link = vb_fifo_first(&hull->clients)))
         vb_hull_client_end(VB_CONTAINER_OF(link, struct vb_hull_client, link));
     end_tenants(hull);
     vb_nic_close(hull->nic);
+    vb_hull_clock_close(hull);
     close_fd(hull->listener);
     close_fd(hull->epoll);
     close_fd(hull->wake);
     close_fd(hull->spare);
+    vb_metrics_end(hull);
+    vb_hull_reap_end(hull);
     pthread_mutex_destroy(&hull->lock);
+    free(hull->heads);
     free(hull->known);
     free(hull->fresh);
     free(hull);
@@ -276,6 +314,7 @@ int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config)
 
 void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
 {
+    vb_hull_reap_settle(hull);
     pthread_mutex_lock(&hull->lock);
     *counts = hull->counts;
     pthread_mutex_unlock(&hull->lock);

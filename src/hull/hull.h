@@ -10,24 +10,41 @@
 #include "base/fifo.h"
 #include "host/host.h"
 #include "hull/config.h"
+#include "hull/metrics.h"
+#include "hull/store.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 enum {
     VB_HULL_BUCKETS = 256,
+    VB_HULL_SEATS = 128,    // connection managers of a NIC's applications
+    VB_HULL_QP_GROUPS = 64, // multicast groups of one queue pair
+    VB_HULL_WATCHES = 256,  // queues by hand of one tenant: looked at in every turn
+    VB_HULL_SPREADS = 64,   // queue pairs of one tenant whose datagrams go to others
+    VB_HULL_GROUPS = 256,   // memberships of one tenant: a group's socket is asked in every turn
 };
 
 // In the order in which they can go.
 enum vb_hull_kind {
     VB_HULL_QP,
     VB_HULL_SRQ,
+    VB_HULL_PROGRAM,
     VB_HULL_CQ,
     VB_HULL_WINDOW,
     VB_HULL_REGION,
     VB_HULL_PD,
     VB_HULL_CHANNEL,
+    VB_HULL_XRCD,
+    VB_HULL_PORT, // of rdma_cm: its space in the upper half of the number
+    VB_HULL_SEAT,
     VB_HULL_KINDS,
+};
+
+// What the hull's thread does for a tenant in one turn, so that no tenant takes all of it.
+struct vb_hull_allowance {
+    uint64_t turn;
+    uint32_t taken;
 };
 
 // A user of this machine, through all his applications.
@@ -35,7 +52,18 @@ struct vb_hull_tenant {
     struct vb_link link;
     uid_t uid;
     struct vb_hull_quota quota, used;
+    uint32_t share; // of the NIC's turns, by number
+    struct vb_hull_allowance looks, words, heard;
     struct vb_fifo named; // mappings that stay
+    struct vb_hull_traffic traffic;
+    uint64_t refused; // requests
+    uint32_t watches, groups, spreads;
+};
+
+// A process whose memory is copied. Regions keep theirs: an application may come to be another one.
+struct vb_hull_process {
+    int fd; // of its memory
+    uint32_t users;
 };
 
 // Memory that the hull has mapped.
@@ -44,9 +72,20 @@ struct vb_hull_mapping {
     struct vb_hull_tenant *tenant;
     uint8_t *base;
     uint64_t bytes;
-    int fd; // of named memory; -1: none
+    int fd; // of named memory, and of a service's; -1: none
+    bool named;
     uint32_t holds;
+    bool read_only; // for applications: the clock
     char name[VB_HULL_NAME];
+};
+
+// Gives memory back to the system (reap.c).
+struct vb_hull_reaper {
+    struct vb_hull_allowance small; // what the hull's thread gives back by itself
+    pthread_mutex_t lock;           // of all that follows
+    pthread_cond_t idle;
+    struct vb_fifo due; // mappings
+    bool running;
 };
 
 // An application's use of a mapping.
@@ -54,6 +93,10 @@ struct vb_hull_hold {
     struct vb_link link;
     uint32_t number;
     uint32_t users; // objects that lie there
+    uint32_t tag;
+    bool rings;  // the driver's
+    bool lent;   // neither made nor given: who comes next asks for it again
+    uint64_t at; // where the application mapped it first; 0: nowhere yet
     struct vb_hull_mapping *mapping;
 };
 
@@ -65,31 +108,58 @@ struct vb_hull_object {
     uint32_t number;
     uint32_t entries; // charged
     struct vb_hull_hold *hold[3];
-    struct vb_hull_object *channel; // of a completion queue
-    uint32_t users;                 // of a channel
-    int fd;                         // of a channel: the hull's end
+    struct vb_hull_object *channel;  // of a completion queue
+    uint32_t users;                  // of a channel
+    int fd;                          // of a channel: the hull's end; -1: nobody listens
+    struct vb_hull_request *made;    // of a service: as it was asked for
+    struct vb_hull_watch *watch;     // of a queue by hand; NULL: none
+    uint32_t *record;                // of a queue pair or completion queue
+    struct vb_hull_traffic seen;     // of a queue pair: what its tenant was charged with
+    uint32_t groups;                 // that a queue pair is in, charged
+    bool spreads;                    // of a queue pair: its datagrams go to others
+    struct vb_hull_process *process; // of a region that is copied
+    struct vb_hull_object *qp;       // of a seat: its management queue pair
 };
 
-// An application, from its connection to its end.
+// A queue by hand: nobody says when it was written to, so the hull looks.
+struct vb_hull_watch {
+    struct vb_link link;
+    struct vb_hull_object *object;
+    uint32_t seen[2]; // of a queue pair: its record, when it was last looked at
+    uint64_t *bell;   // of a completion queue: where it is armed
+    struct vb_hull_hold *hold;
+    uint32_t arm_serial;
+};
+
+// An application, from its connection to its end; of a service, through all its connections.
 struct vb_hull_client {
     struct vb_link link, active; // of all; and of those whose bells are looked at
     struct vb_hull *hull;
     struct vb_hull_tenant *tenant;
-    int socket, events; // the hull's ends
+    int socket, events;         // the hull's ends; -1: a service that nobody is attached to
+    int page_fd;                // of a service
+    uint32_t lives;             // connections, of a service
+    char service[VB_HULL_NAME]; // empty: it is none
+    const struct vb_hull_request *request; // that is being executed
     pid_t pid;
     uint32_t number; // of all that ever came: owns its completion queues
+    char name[20];   // of its program, as the system says
     bool greeted, gone;
+    bool unnamed;     // its greeting spoke of a service
     uint64_t rung_ns; // when it last rang
     struct vb_hull_page *page;
-    uint32_t holds_made, channels_made;
+    uint32_t holds_made, channels_made, watches;
+    struct vb_hull_process *process; // whose memory may be copied; NULL: nobody's
     struct vb_fifo holds;
     struct vb_fifo objects[VB_HULL_KINDS];
+    uint32_t objects_made[VB_HULL_KINDS]; // and not destroyed: how many they are
     struct vb_hull_object *bucket[VB_HULL_BUCKETS];
 };
 
 // Of all tenants.
 struct vb_hull_counts {
-    uint32_t clients, objects;
+    uint32_t clients, objects;   // with a connection; of all
+    uint32_t services, detached; // and of those, without a connection
     uint64_t bytes;
 };
 
@@ -98,7 +168,11 @@ struct vb_hull {
     struct vb_nic *nic;
     struct vb_lane *lane;
     uint64_t epoch;
-    char path[108]; // of its socket
+    struct vb_hull_mapping clock; // one hold of it is the hull's own
+    char path[108];               // of its socket
+    bool given;                   // which is the service manager's
+    struct vb_store store;
+    struct vb_metrics_ask metrics;
     int listener, epoll, wake, spare;
     pthread_t thread;
     bool running;
@@ -107,9 +181,16 @@ struct vb_hull {
     struct vb_hull_config *known, *fresh; // what tenants may have; to be taken over
     struct vb_hull_counts counts;
     struct vb_fifo clients, active, tenants;
+    struct vb_fifo watches; // of queues by hand
     uint32_t clients_made;
     struct vb_hull_object *qp[VB_DOORBELL_QPS], *cq[VB_HULL_CQS];
     uint64_t busy_ns, looked_ns;
+    uint64_t turns; // of looking at bells, and at sockets
+    uint32_t xrcds, seats, seat_hint;
+    struct vb_hull_object *seat[VB_HULL_SEATS];
+    uint8_t (*heads)[VB_FRAME_HEAD]; // of messages to managers, while there are any
+    struct vb_mem_copier copier;
+    struct vb_hull_reaper reaper;
 };
 
 // ---- hull.c
@@ -128,12 +209,28 @@ void *vb_hull_run(void *hull);
 void vb_hull_turn(struct vb_hull *hull);
 
 // ---- client.c: by the hull's thread
+// NULL: no memory.
+struct vb_hull_tenant *vb_hull_tenant_of(struct vb_hull *hull, uid_t uid);
 void vb_hull_accept(struct vb_hull *hull);
 // Reads some messages. The application may be gone then (`gone`).
 void vb_hull_hear(struct vb_hull_client *client);
 void vb_hull_client_end(struct vb_hull_client *client);
 void vb_hull_activate(struct vb_hull_client *client);
 bool vb_hull_event(struct vb_hull *hull, const struct vb_event *event);
+
+// ---- service.c
+// The connection has ended: a service stays, everything else goes.
+void vb_hull_leave(struct vb_hull_client *client);
+// Gives the connection's session a name, or the connection to the session that has it. Sends the
+// reply. 0, or why the connection or this record of it ends.
+int vb_hull_service(struct vb_hull_client *client, const struct vb_hull_request *request);
+
+// ---- tell.c: by the hull's thread, for who inspects it
+uint32_t vb_hull_tell(struct vb_hull *hull, const char *kind, FILE *out);
+void vb_hull_tell_owner(struct vb_hull *hull, bool cq, uint32_t number, FILE *out);
+void vb_hull_name_client(struct vb_hull_client *client);
+// What a client's user has and may have.
+void vb_hull_tell_account(const struct vb_hull_client *client, struct vb_hull_account *account);
 
 // ---- command.c: executes a request but HELLO and KICK. `fd` is the descriptor that came with it,
 // -1: none; *give becomes the one that goes with the reply, and is closed then if *close_it.
@@ -157,6 +254,28 @@ const char *vb_hull_kind_text(enum vb_hull_kind kind);
 bool vb_hull_charge(struct vb_hull_tenant *tenant, uint64_t *used, uint64_t quota, uint64_t more,
                     const char *what, struct vb_hull_reply *reply);
 
+// ---- share.c
+// A tenant's part of the NIC: by weight, and at a rate. 0 or a negative errno.
+int vb_hull_share_open(struct vb_hull *hull, struct vb_hull_tenant *tenant);
+void vb_hull_share_change(struct vb_hull *hull, struct vb_hull_tenant *tenant);
+void vb_hull_share_close(struct vb_hull *hull, struct vb_hull_tenant *tenant);
+// Takes one of `most` that a tenant has in this turn. False: it has had all.
+bool vb_hull_allows(struct vb_hull *hull, struct vb_hull_allowance *a, uint32_t most);
+
+// ---- queue_change.c
+void vb_hull_leave_groups(struct vb_hull_object *qp);
+
+// ---- copy.c
+void vb_hull_copy_init(struct vb_hull *hull);
+// A region's use of what the application has now; NULL: it is of another kind.
+struct vb_hull_process *vb_hull_copy_use(struct vb_hull_client *client, enum vb_mkey_kind kind);
+void vb_hull_copy_end(struct vb_hull_process *process); // of a use; NULL: there is none
+
+// ---- manager.c: the end of a seat, of a port, and of a queue pair that may be a manager's
+void vb_hull_seat_end(struct vb_hull_object *seat);
+void vb_hull_port_end(struct vb_hull_object *port);
+void vb_hull_manager_ends(struct vb_hull_object *qp);
+
 // ---- memory.c
 int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_memory *wanted,
                           struct vb_hull_reply *reply, int *fd, bool *close_it);
@@ -167,9 +286,57 @@ int vb_hull_memory_drop(struct vb_hull_client *client, uint32_t number,
 void *vb_hull_memory_find(struct vb_hull_client *client, const struct vb_hull_place *place,
                           uint64_t bytes, uint32_t align, struct vb_hull_hold **hold,
                           struct vb_hull_reply *reply);
+// The same where it is only read.
+void *vb_hull_memory_find_readable(struct vb_hull_client *client, const struct vb_hull_place *place,
+                                   uint64_t bytes, uint32_t align, struct vb_hull_hold **hold,
+                                   struct vb_hull_reply *reply);
+// The application has it from now on. 0 or the reply's error.
+int vb_hull_memory_hold(struct vb_hull_client *client, struct vb_hull_mapping *mapping,
+                        struct vb_hull_reply *reply);
+// Where a pointer into this application's memory is. False: it is no such one.
+bool vb_hull_memory_locate(const struct vb_hull_client *client, const uint8_t *at, uint64_t bytes,
+                           struct vb_hull_place *place);
 void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *hold);
 void vb_hull_memory_forget(struct vb_hull *hull, struct vb_hull_mapping *mapping);
+// Its descriptor again, of named memory and of a service's; and, of a service, where it was mapped.
+void vb_hull_memory_open(struct vb_hull_client *client, uint32_t number,
+                         struct vb_hull_reply *reply, int *fd);
+void vb_hull_memory_at(struct vb_hull_client *client, uint32_t number, uint64_t at,
+                       struct vb_hull_reply *reply);
+// NULL: there is none.
+struct vb_hull_mapping *vb_hull_memory_named(struct vb_hull *hull, uid_t uid, const char *name);
+// Memory of a hull that was, under the name that it had; the descriptor is the hull's then. Returns
+// NULL, or why not.
+const char *vb_hull_memory_restore(struct vb_hull *hull, uid_t uid, const char *name, int fd);
 // Sealed memory, mapped. A descriptor or a negative errno.
 int vb_hull_memory_make(uint64_t bytes, void **map);
+// The same that others can only read.
+int vb_hull_memory_make_readable(uint64_t bytes, void **map);
+
+// ---- reap.c
+void vb_hull_reap_init(struct vb_hull *hull);
+// Unmaps, closes and frees it, now or later.
+void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *mapping);
+// By any thread: waits until all of it was done.
+void vb_hull_reap_settle(struct vb_hull *hull);
+void vb_hull_reap_end(struct vb_hull *hull);
+
+// ---- watch.c
+// Of an object that goes.
+void vb_hull_watch_end(struct vb_hull_object *object);
+// Needs the locks. Of an application that has left: looks once more, and never again. The next one
+// has registers of its own, and may use their places for anything.
+void vb_hull_watch_leave(struct vb_hull_client *client);
+// Looks at the queues by hand. Whether one was written to.
+bool vb_hull_watch_all(struct vb_hull *hull);
+// When a hull that sleeps looks again, not after the deadline.
+uint64_t vb_hull_watch_next(const struct vb_hull *hull, uint64_t deadline_ns);
+
+// ---- clock.c
+int vb_hull_clock_open(struct vb_hull *hull);
+void vb_hull_clock_close(struct vb_hull *hull);
+void vb_hull_clock_set(struct vb_hull *hull, uint64_t now_ns);
+// When a hull that sleeps sets it, not after the deadline.
+uint64_t vb_hull_clock_next(const struct vb_hull *hull, uint64_t deadline_ns);
 
 #endif

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008u
 #endif
@@ -49,6 +53,28 @@ int vb_hull_memory_make(uint64_t bytes, void **map)
     return err;
 }
 
+int vb_hull_memory_make_readable(uint64_t bytes, void **map)
+{
+    int fd = open_memory();
+    if (fd < 0)
+        return fd;
+    int err = ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
+    if (!err) {
+        *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        err = *map == MAP_FAILED ? -errno : 0;
+    }
+    // Mappings that come after this one cannot write.
+    if (!err && fcntl(fd, F_ADD_SEALS,
+                      F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
+        err = -errno;
+        munmap(*map, bytes);
+    }
+    if (!err)
+        return fd;
+    close(fd);
+    return err;
+}
+
 // ---- mappings and who holds them
 
 // Each use of a mapping counts, and each name once more: they take little room, but a mapping or a
@@ -75,22 +101,17 @@ static bool charge_mapping(struct vb_hull_tenant *t, uint64_t bytes, bool named,
     return false;
 }
 
-static void end_mapping(struct vb_hull_mapping *m)
+static void end_mapping(struct vb_hull *hull, struct vb_hull_mapping *m)
 {
-    if (m->base)
-        munmap(m->base, m->bytes);
-    if (m->fd >= 0)
-        close(m->fd);
     if (vb_link_queued(&m->link))
         vb_link_remove(&m->link);
-    discharge_mapping(m->tenant, m->bytes, m->fd >= 0);
-    free(m);
+    discharge_mapping(m->tenant, m->bytes, m->named);
+    vb_hull_reap(hull, m);
 }
 
 void vb_hull_memory_forget(struct vb_hull *hull, struct vb_hull_mapping *mapping)
 {
-    (void)hull;
-    end_mapping(mapping);
+    end_mapping(hull, mapping);
 }
 
 static struct vb_hull_mapping *add_mapping(struct vb_hull_tenant *tenant, uint64_t bytes)
@@ -112,6 +133,10 @@ static struct vb_hull_hold *hold(struct vb_hull_client *client, struct vb_hull_m
     if (!h)
         return NULL;
     h->number = ++client->holds_made;
+    h->tag = client->request->number;
+    h->lent =
+        client->request->op != VB_HULL_MEMORY_CREATE && client->request->op != VB_HULL_MEMORY_GIVE;
+    h->rings = client->request->op == VB_HULL_MEMORY_CREATE && client->request->memory.rings == 1;
     h->mapping = m;
     m->holds++;
     vb_fifo_push(&client->holds, &h->link);
@@ -126,7 +151,7 @@ void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h
     free(h);
     client->tenant->used.memories--;
     if (--m->holds == 0 && !m->name[0])
-        end_mapping(m);
+        end_mapping(client->hull, m);
 }
 
 static int answer(struct vb_hull_client *client, struct vb_hull_mapping *m,
@@ -215,15 +240,19 @@ int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_me
     }
     m->base = map;
     *fd = made;
-    *close_it = !named;
+    *close_it = !named && !client->service[0];
+    if (!*close_it)
+        m->fd = made;
     if (named) {
         memcpy(m->name, wanted->name, sizeof m->name);
-        m->fd = made;
+        m->named = true;
         vb_fifo_push(&t->named, &m->link);
     }
     int err = answer(client, m, reply);
     if (err)
-        end_mapping(m);
+        end_mapping(client->hull, m);
+    else if (named)
+        vb_store_add(client->hull, m); // before the application hears of it
     return err;
 }
 
@@ -267,7 +296,11 @@ int vb_hull_memory_give(struct vb_hull_client *client, int fd, struct vb_hull_re
         vb_hull_refuse(reply, -ENOMEM, "the hull is out of memory");
         return -ENOMEM;
     }
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    // Who takes a service over has to map it, too.
+    m->fd = client->service[0] ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    void *map = client->service[0] && m->fd < 0
+                    ? MAP_FAILED
+                    : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int err = map == MAP_FAILED ? -errno : 0;
     if (err) {
         vb_hull_refuse(reply, err, "the hull cannot map it for writing: %s", strerror(-err));
@@ -276,7 +309,7 @@ int vb_hull_memory_give(struct vb_hull_client *client, int fd, struct vb_hull_re
         err = answer(client, m, reply);
     }
     if (err)
-        end_mapping(m);
+        end_mapping(client->hull, m);
     return err;
 }
 
@@ -292,6 +325,34 @@ static struct vb_hull_hold *find_hold(struct vb_hull_client *client, uint32_t nu
     return NULL;
 }
 
+void vb_hull_memory_open(struct vb_hull_client *client, uint32_t number,
+                         struct vb_hull_reply *reply, int *fd)
+{
+    const struct vb_hull_hold *h = find_hold(client, number);
+
+    if (!h)
+        vb_hull_refuse(reply, -ENOENT, "there is no memory %u", number);
+    else if (h->mapping->fd < 0)
+        vb_hull_refuse(reply, -EINVAL, "memory without a name has no descriptor");
+    if (reply->error)
+        return;
+    *fd = h->mapping->fd;
+    reply->number = number;
+    reply->memory = (struct vb_hull_memory){.bytes = h->mapping->bytes};
+}
+
+// Keys name it by the first address: who comes later tries to have the same.
+void vb_hull_memory_at(struct vb_hull_client *client, uint32_t number, uint64_t at,
+                       struct vb_hull_reply *reply)
+{
+    struct vb_hull_hold *h = find_hold(client, number);
+
+    if (!h)
+        vb_hull_refuse(reply, -ENOENT, "there is no memory %u", number);
+    else if (!h->at)
+        h->at = at;
+}
+
 int vb_hull_memory_drop(struct vb_hull_client *client, uint32_t number, struct vb_hull_reply *reply)
 {
     struct vb_hull_hold *h = find_hold(client, number);
@@ -303,6 +364,7 @@ int vb_hull_memory_drop(struct vb_hull_client *client, uint32_t number, struct v
     } else {
         // A name is let go of with the last application that has it.
         if (h->mapping->holds == 1 && h->mapping->name[0]) {
+            vb_store_remove(client->hull, h->mapping);
             h->mapping->name[0] = '\0';
             vb_link_remove(&h->mapping->link);
         }
@@ -311,9 +373,27 @@ int vb_hull_memory_drop(struct vb_hull_client *client, uint32_t number, struct v
     return reply->error;
 }
 
+int vb_hull_memory_hold(struct vb_hull_client *client, struct vb_hull_mapping *mapping,
+                        struct vb_hull_reply *reply)
+{
+    return answer(client, mapping, reply);
+}
+
 void *vb_hull_memory_find(struct vb_hull_client *client, const struct vb_hull_place *place,
                           uint64_t bytes, uint32_t align, struct vb_hull_hold **out,
                           struct vb_hull_reply *reply)
+{
+    void *at = vb_hull_memory_find_readable(client, place, bytes, align, out, reply);
+
+    if (!at || !(*out)->mapping->read_only)
+        return at;
+    vb_hull_refuse(reply, -EACCES, "memory %u is the hull's to write", place->memory);
+    return NULL;
+}
+
+void *vb_hull_memory_find_readable(struct vb_hull_client *client, const struct vb_hull_place *place,
+                                   uint64_t bytes, uint32_t align, struct vb_hull_hold **out,
+                                   struct vb_hull_reply *reply)
 {
     struct vb_hull_hold *h = find_hold(client, place->memory);
 
@@ -331,4 +411,74 @@ void *vb_hull_memory_find(struct vb_hull_client *client, const struct vb_hull_pl
     }
     *out = h;
     return m->base + place->offset;
+}
+
+bool vb_hull_memory_locate(const struct vb_hull_client *client, const uint8_t *at, uint64_t bytes,
+                           struct vb_hull_place *place)
+{
+    for (struct vb_link *l = client->holds.head.next; l != &client->holds.head; l = l->next) {
+        const struct vb_hull_hold *h = VB_CONTAINER_OF(l, struct vb_hull_hold, link);
+        uint64_t offset = (uintptr_t)at - (uintptr_t)h->mapping->base;
+        if (offset > h->mapping->bytes || bytes > h->mapping->bytes - offset)
+            continue;
+        *place = (struct vb_hull_place){.memory = h->number, .offset = offset};
+        return true;
+    }
+    return false;
+}
+
+// ---- after a restart
+
+struct vb_hull_mapping *vb_hull_memory_named(struct vb_hull *hull, uid_t uid, const char *name)
+{
+    for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
+        struct vb_hull_tenant *t = VB_CONTAINER_OF(l, struct vb_hull_tenant, link);
+        if (t->uid == uid)
+            return find_named(t, name);
+    }
+    return NULL;
+}
+
+// As the hull makes it: what comes from a store may have been put there by anyone.
+static const char *judge_own(int fd, uint64_t *bytes)
+{
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const char *why = judge(fd, bytes);
+    struct stat file;
+
+    if (why)
+        return why;
+    int seals = fcntl(fd, F_GET_SEALS), mode = fcntl(fd, F_GETFL);
+    if ((seals & wanted) != wanted || fstat(fd, &file) < 0 || (uint64_t)file.st_size != *bytes)
+        return "this memfd is not as the hull makes them";
+    return (mode & O_ACCMODE) == O_RDWR ? NULL : "this memfd cannot be written";
+}
+
+const char *vb_hull_memory_restore(struct vb_hull *hull, uid_t uid, const char *name, int fd)
+{
+    uint64_t bytes = 0;
+    const char *why = judge_own(fd, &bytes);
+
+    if (why)
+        return why;
+    if (vb_hull_memory_named(hull, uid, name))
+        return "there is memory of this name already";
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return "this memfd cannot be mapped for writing";
+    struct vb_hull_tenant *t = vb_hull_tenant_of(hull, uid);
+    struct vb_hull_mapping *m = t ? add_mapping(t, bytes) : NULL;
+    if (!m) {
+        munmap(map, bytes);
+        return "the hull is out of memory";
+    }
+    // What is above a quota that has become lower stays.
+    t->used.bytes += bytes;
+    t->used.memories++;
+    m->base = map;
+    m->fd = fd;
+    m->named = true;
+    snprintf(m->name, sizeof m->name, "%s", name);
+    vb_fifo_push(&t->named, &m->link);
+    return NULL;
 }

@@ -9,11 +9,17 @@
 
 const char *vb_hull_kind_text(enum vb_hull_kind kind)
 {
-    static const char *const text[] = {
-        [VB_HULL_QP] = "queue pair",       [VB_HULL_SRQ] = "shared receive queue",
-        [VB_HULL_CQ] = "completion queue", [VB_HULL_WINDOW] = "window",
-        [VB_HULL_REGION] = "region",       [VB_HULL_PD] = "domain",
-        [VB_HULL_CHANNEL] = "channel"};
+    static const char *const text[] = {[VB_HULL_QP] = "queue pair",
+                                       [VB_HULL_SRQ] = "shared receive queue",
+                                       [VB_HULL_CQ] = "completion queue",
+                                       [VB_HULL_WINDOW] = "window",
+                                       [VB_HULL_REGION] = "region",
+                                       [VB_HULL_PD] = "domain",
+                                       [VB_HULL_CHANNEL] = "channel",
+                                       [VB_HULL_PROGRAM] = "program",
+                                       [VB_HULL_XRCD] = "domain of XRC",
+                                       [VB_HULL_PORT] = "port",
+                                       [VB_HULL_SEAT] = "seat"};
     return text[kind];
 }
 
@@ -52,6 +58,14 @@ struct vb_hull_object *vb_hull_object_add(struct vb_hull_client *client, enum vb
 
     if (!o)
         return NULL;
+    if (client->service[0]) {
+        o->made = malloc(sizeof *o->made);
+        if (!o->made) {
+            free(o);
+            return NULL;
+        }
+        *o->made = *client->request;
+    }
     o->client = client;
     o->kind = kind;
     o->number = number;
@@ -59,6 +73,7 @@ struct vb_hull_object *vb_hull_object_add(struct vb_hull_client *client, enum vb
     o->chain = *bucket;
     *bucket = o;
     vb_fifo_push(&client->objects[kind], &o->link);
+    client->objects_made[kind]++;
     return o;
 }
 
@@ -70,11 +85,14 @@ void vb_hull_object_remove(struct vb_hull_object *object)
         at = &(*at)->chain;
     *at = object->chain;
     vb_link_remove(&object->link);
+    vb_hull_watch_end(object);
+    object->client->objects_made[object->kind]--;
     for (uint32_t i = 0; i < 3; i++)
         if (object->hold[i])
             object->hold[i]->users--;
     if (object->channel)
         object->channel->users--;
+    free(object->made);
     free(object);
 }
 

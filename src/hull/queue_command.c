@@ -106,6 +106,7 @@ static void make_cq(struct vb_hull_command *c, const struct vb_cqc_attr *attr,
         return;
     }
     o->channel = channel;
+    o->record = attr->dbrec;
     if (channel)
         channel->users++;
     hull->cq[cqn & (VB_HULL_CQS - 1)] = o;
@@ -166,10 +167,16 @@ static void srq_create(struct vb_hull_command *c)
 
     if (!vb_hull_find(c, VB_HULL_PD, q->pd) ||
         !is_in_range(c, q->entries > 0 && q->entries <= VB_RQ_ENTRIES_MAX, "its length") ||
-        !is_in_range(c, q->stride_bytes <= 512, "its stride"))
+        !is_in_range(c, q->stride_bytes <= 512, "its stride") ||
+        !is_in_range(c, (q->xrcd != 0) == (q->cqn != 0), "its completion queue") ||
+        (q->xrcd &&
+         (!vb_hull_find(c, VB_HULL_XRCD, q->xrcd) || !vb_hull_find(c, VB_HULL_CQ, q->cqn))))
         return;
-    struct vb_srqc_attr attr = {
-        .pd = q->pd, .entries = q->entries, .stride_bytes = q->stride_bytes};
+    struct vb_srqc_attr attr = {.pd = q->pd,
+                                .entries = q->entries,
+                                .stride_bytes = q->stride_bytes,
+                                .xrcd = q->xrcd,
+                                .cqn = q->cqn};
     attr.ring = find(c, &q->ring, (uint64_t)q->entries * q->stride_bytes, &hold[0]);
     attr.dbrec = attr.ring ? find(c, &q->record, RECORD_BYTES, &hold[1]) : NULL;
     if (!attr.dbrec || !charge(c, false, q->entries))
@@ -198,17 +205,30 @@ static void srq_limit(struct vb_hull_command *c)
         c->reply->value = limit;
 }
 
+static void srq_progress(struct vb_hull_command *c)
+{
+    struct vb_srq_progress progress;
+
+    if (vb_hull_find(c, VB_HULL_SRQ, c->request->number) &&
+        vb_hull_judge(c, vb_dev_srq_progress(c->dev, c->request->number, &progress), "to tell"))
+        c->reply->srq_progress = progress;
+}
+
 // ---- queue pairs
 
 static bool is_qp_legal(struct vb_hull_command *c, const struct vb_hull_qp *q)
 {
     const uint32_t chain =
         VB_QP_CROSS_CHANNEL | VB_QP_MANAGED_SEND | VB_QP_MANAGED_RECV | VB_QP_NO_WQE_CHECKS;
+    bool manages = q->chain == VB_HULL_QP_MANAGES && q->type == VB_QPT_UD;
 
     return vb_hull_find(c, VB_HULL_PD, q->pd) && vb_hull_find(c, VB_HULL_CQ, q->send_cqn) &&
            vb_hull_find(c, VB_HULL_CQ, q->recv_cqn) &&
-           (!q->srqn || vb_hull_find(c, VB_HULL_SRQ, q->srqn)) &&
-           is_in_range(c, q->type <= VB_QPT_UD && !(q->chain & ~chain), "its service") &&
+           (!c->request->value || vb_hull_find(c, VB_HULL_PROGRAM, c->request->value)) &&
+           (!q->srqn ||
+            vb_hull_find(c, q->type == VB_QPT_XRC_TGT ? VB_HULL_XRCD : VB_HULL_SRQ, q->srqn)) &&
+           is_in_range(c, q->type < VB_QPT_COUNT && (manages || !(q->chain & ~chain)),
+                       "its service") &&
            is_in_range(c, q->send_blocks > 0 && q->send_blocks <= VB_SQ_BLOCKS_MAX,
                        "its send queue") &&
            is_in_range(c,
@@ -236,30 +256,37 @@ static bool find_rings(struct vb_hull_command *c, const struct vb_hull_qp *q,
 }
 
 static void make_qp(struct vb_hull_command *c, const struct vb_qpc_attr *attr, uint32_t entries,
-                    struct vb_hull_hold *const hold[3])
+                    struct vb_hull_hold *const hold[3], struct vb_hull_object *seat)
 {
     uint32_t qpn;
 
     if (!vb_hull_judge(c, vb_dev_qp_create(c->dev, attr, &qpn), "this queue pair"))
         return;
     struct vb_hull_object *o = enter(c, VB_HULL_QP, qpn, entries, hold);
-    if (o)
-        c->client->hull->qp[qpn & (VB_DOORBELL_QPS - 1)] = o;
-    else
+    if (!o) {
         vb_dev_qp_destroy(c->dev, qpn);
+        return;
+    }
+    o->record = attr->dbrec;
+    c->client->hull->qp[qpn & (VB_DOORBELL_QPS - 1)] = o;
+    if (seat)
+        seat->qp = o;
 }
 
 static void qp_create(struct vb_hull_command *c)
 {
     const struct vb_hull_qp *q = &c->request->qp;
     struct vb_hull_hold *hold[3] = {NULL};
+    struct vb_hull_object *seat = NULL;
     uint32_t entries = q->send_blocks + q->recv_entries + q->fetch_depth;
 
-    if (!is_qp_legal(c, q))
+    if (!is_qp_legal(c, q) || (q->chain == VB_HULL_QP_MANAGES && !(seat = vb_hull_seat_for_qp(c))))
         return;
+    bool target = q->type == VB_QPT_XRC_TGT;
     struct vb_qpc_attr attr = {.pd = q->pd,
                                .type = (enum vb_qp_type)q->type,
-                               .srqn = q->srqn,
+                               .srqn = target ? 0 : q->srqn,
+                               .xrcd = target ? q->srqn : 0,
                                .send_cqn = q->send_cqn,
                                .recv_cqn = q->recv_cqn,
                                .sq_blocks = q->send_blocks,
@@ -273,10 +300,12 @@ static void qp_create(struct vb_hull_command *c)
                                .managed_recv = q->chain & VB_QP_MANAGED_RECV,
                                .fetch_depth = q->fetch_depth,
                                .rate = q->rate,
-                               .burst = q->burst};
+                               .burst = q->burst,
+                               .program = c->request->value,
+                               .share = c->client->tenant->share};
     if (!find_rings(c, q, &attr, hold) || !charge(c, true, entries))
         return;
-    make_qp(c, &attr, entries, hold);
+    make_qp(c, &attr, entries, hold, seat);
     if (c->reply->error)
         discharge(c, true, entries);
 }
@@ -377,6 +406,7 @@ void vb_hull_queue_command(struct vb_hull_command *c)
     case VB_HULL_SRQ_CREATE: srq_create(c); break;
     case VB_HULL_SRQ_ARM: srq_arm(c); break;
     case VB_HULL_SRQ_LIMIT: srq_limit(c); break;
+    case VB_HULL_SRQ_PROGRESS: srq_progress(c); break;
     case VB_HULL_QP_CREATE: qp_create(c); break;
     case VB_HULL_QP_MODIFY: qp_modify(c); break;
     case VB_HULL_QP_TUNE: qp_tune(c); break;

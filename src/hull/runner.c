@@ -17,7 +17,8 @@
 enum {
     LOOK_NS = 50 * 1000,          // between two looks at the sockets, while there is work
     DORMANT_NS = 2 * 1000 * 1000, // without a bell, before an application's are not looked at
-    WORDS_MAX = 16,               // of bells of one application in one turn, 64 each
+    WORDS_MAX = 16,               // of bells of one tenant in one turn, 64 each
+    LOOKS_MAX = 64,               // at applications of one tenant in one turn
     EVENTS_MAX = 64,
     READY = 2 + VB_INSPECT_FDS,
 };
@@ -54,41 +55,59 @@ static void take_word(struct vb_hull_client *client, _Atomic uint64_t *word, uin
 }
 
 // The application can write anything here at any time: each word is taken once, and names nothing
-// but its own. So many words in a turn, whatever it claims; the rest stays for the next.
+// but its own. So many words of its tenant in a turn, whatever it claims; the rest stays for the
+// next.
 static bool take_bells(struct vb_hull_client *client, struct vb_doorbells *bells, ring *to)
 {
     if (!vb_doorbells_rung(bells))
         return false;
     uint64_t latest = atomic_exchange_explicit(&bells->latest, 0, memory_order_seq_cst);
-    uint32_t words = 0;
+    struct vb_hull_tenant *t = client->tenant;
 
     if (latest)
         to(client, (uint32_t)(latest - 1) & (VB_DOORBELL_QPS - 1));
-    for (uint32_t t = 0; t < VB_DOORBELL_TOPS; t++) {
-        uint64_t top = atomic_load_explicit(&bells->top[t], memory_order_relaxed);
-        for (; top && words < WORDS_MAX; top &= top - 1, words++) {
-            uint32_t at = t * 64 + (uint32_t)__builtin_ctzll(top);
-            atomic_fetch_and_explicit(&bells->top[t], ~(top & -top), memory_order_seq_cst);
+    for (uint32_t i = 0; i < VB_DOORBELL_TOPS; i++) {
+        uint64_t top = atomic_load_explicit(&bells->top[i], memory_order_relaxed);
+        for (; top && vb_hull_allows(client->hull, &t->words, WORDS_MAX); top &= top - 1) {
+            uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(top);
+            atomic_fetch_and_explicit(&bells->top[i], ~(top & -top), memory_order_seq_cst);
             take_word(client, &bells->word[at], at * 64, to);
         }
     }
     return true;
 }
 
-// Needs the locks. Whether somebody has rung.
+static bool look_at(struct vb_hull_client *client)
+{
+    bool rang = take_bells(client, &client->page->qps, ring_qp);
+
+    rang = take_bells(client, &client->page->arms, ring_cq) || rang;
+    if (rang)
+        client->rung_ns = client->hull->looked_ns;
+    return rang;
+}
+
+// Needs the locks. Whether somebody has rung, or was not looked at because his tenant has so many:
+// he is among the first of the next turn.
 static bool take_all_bells(struct vb_hull *hull)
 {
+    const struct vb_link *last = hull->active.head.prev;
     bool any = false;
 
-    for (struct vb_link *l = hull->active.head.next; l != &hull->active.head; l = l->next) {
+    hull->turns++;
+    for (struct vb_link *l = hull->active.head.next, *next; l != &hull->active.head; l = next) {
         struct vb_hull_client *client = VB_CONTAINER_OF(l, struct vb_hull_client, active);
-        bool rang = take_bells(client, &client->page->qps, ring_qp);
-        rang = take_bells(client, &client->page->arms, ring_cq) || rang;
-        if (rang)
-            client->rung_ns = hull->looked_ns;
-        any = any || rang;
+        bool is_last = l == last;
+        next = is_last ? &hull->active.head : l->next;
+        if (!vb_hull_allows(hull, &client->tenant->looks, LOOKS_MAX)) {
+            any = true;
+            continue;
+        }
+        vb_link_remove(l);
+        vb_fifo_push(&hull->active, l);
+        any = look_at(client) || any;
     }
-    return any;
+    return vb_hull_watch_all(hull) || any;
 }
 
 static bool has_rung(const struct vb_hull_client *client)
@@ -137,7 +156,15 @@ static void take_config(struct vb_hull *hull)
     for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
         struct vb_hull_tenant *t = VB_CONTAINER_OF(l, struct vb_hull_tenant, link);
         t->quota = *vb_hull_config_quota(fresh, t->uid);
+        vb_hull_share_change(hull, t);
     }
+}
+
+static void count_client(const struct vb_hull_client *client, struct vb_hull_counts *c)
+{
+    c->clients += client->socket >= 0;
+    c->services += client->service[0] != '\0';
+    c->detached += client->socket < 0;
 }
 
 static void count(struct vb_hull *hull)
@@ -145,7 +172,7 @@ static void count(struct vb_hull *hull)
     struct vb_hull_counts c = {0};
 
     for (struct vb_link *l = hull->clients.head.next; l != &hull->clients.head; l = l->next)
-        c.clients++;
+        count_client(VB_CONTAINER_OF(l, struct vb_hull_client, link), &c);
     for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
         const struct vb_hull_quota *used = &VB_CONTAINER_OF(l, struct vb_hull_tenant, link)->used;
         c.objects += (uint32_t)(used->queue_pairs + used->queues + used->regions);
@@ -164,6 +191,7 @@ static void hear_all(struct vb_hull *hull)
     int ready = epoll_wait(hull->epoll, events, EVENTS_MAX, 0);
     uint64_t drained;
 
+    hull->turns++;
     for (int i = 0; i < ready; i++) {
         struct vb_hull_client *client = events[i].data.ptr;
         if (events[i].data.ptr == &hull->listener) {
@@ -174,9 +202,11 @@ static void hear_all(struct vb_hull *hull)
         } else {
             vb_hull_hear(client);
             if (client->gone)
-                vb_hull_client_end(client);
+                vb_hull_leave(client);
         }
     }
+    vb_store_flush(hull, hull->looked_ns, NULL);
+    vb_metrics_serve(hull);
     if (ready > 0)
         count(hull);
 }
@@ -213,11 +243,14 @@ static void sleep_until_something(struct vb_hull *hull)
     vb_host_lock(hull->nic);
     bool idle = vb_helper_settle(hull->lane, &ready, &deadline_ns);
     vb_host_unlock(hull->nic);
-    if (!idle || atomic_load_explicit(&hull->stopping, memory_order_relaxed))
+    if (!idle || vb_metrics_asked(&hull->metrics) ||
+        atomic_load_explicit(&hull->stopping, memory_order_relaxed))
         return;
     fds[0] = (struct pollfd){.fd = ready, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = hull->epoll, .events = POLLIN};
     uint32_t asking = vb_inspect_watch(hull->nic, fds + 2, &deadline_ns);
+    deadline_ns = vb_hull_watch_next(hull, vb_hull_clock_next(hull, deadline_ns));
+    vb_store_flush(hull, hull->looked_ns, &deadline_ns);
     wait_for(fds, 2 + asking, deadline_ns);
     vb_inspect_serve(hull->nic, fds + 2, asking);
 }
@@ -234,6 +267,7 @@ static void glance(struct vb_hull *hull)
 void vb_hull_turn(struct vb_hull *hull)
 {
     hull->looked_ns = vb_clock_ns();
+    vb_hull_clock_set(hull, hull->looked_ns);
     hear_all(hull);
     turn(hull);
     put_all_to_sleep(hull, DORMANT_NS);
@@ -247,6 +281,7 @@ void *vb_hull_run(void *arg)
     while (!atomic_load_explicit(&hull->stopping, memory_order_relaxed)) {
         bool worked = turn(hull);
         uint64_t now = vb_clock_ns();
+        vb_hull_clock_set(hull, now);
         if (worked)
             hull->busy_ns = now;
         if (now - hull->looked_ns >= LOOK_NS) {
@@ -259,6 +294,7 @@ void *vb_hull_run(void *arg)
             continue;
         sleep_until_something(hull);
         hull->looked_ns = vb_clock_ns();
+        vb_hull_clock_set(hull, hull->looked_ns); // before anything runs that could read it
         hear_all(hull);
     }
     return NULL;

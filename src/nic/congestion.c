@@ -25,7 +25,11 @@ static int attach(struct vb_qpc *qp)
 
 int vb_congestion_attach(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    return pu->dev->dcqcn_on && qp->type != VB_QPT_UD ? attach(qp) : 0;
+    bool limited = qp->share && qp->share->rate.piece_ns;
+
+    if (qp->congestion || (!limited && (!pu->dev->dcqcn_on || qp->type == VB_QPT_UD)))
+        return 0;
+    return attach(qp);
 }
 
 int vb_congestion_limit(struct vb_qpc *qp, uint64_t rate_Bps, uint32_t burst_bytes)
@@ -51,6 +55,7 @@ void vb_congestion_reset(struct vb_pu *pu, struct vb_qpc *qp)
     c->cnp_ns = 0;
     c->dcqcn = (struct vb_dcqcn){0};
     c->pace = (struct vb_pace){0};
+    vb_share_let_go(pu, qp);
 }
 
 void vb_congestion_detach(struct vb_pu *pu, struct vb_qpc *qp)
@@ -69,6 +74,8 @@ void vb_congestion_marked(struct vb_pu *pu, struct vb_qpc *qp)
     pu->count.np_ecn_marked_roce_packets++;
     if (!c || !pu->dev->dcqcn_on || vb_link_queued(&c->due) || pu->now_ns < c->cnp_ns)
         return;
+    if (qp->type == VB_QPT_UD)
+        return; // it has a rate, but no one peer
     vb_fifo_push(&pu->cnps, &c->due);
 }
 
@@ -141,10 +148,13 @@ bool vb_congestion_holds(struct vb_pu *pu, struct vb_qpc *qp)
     struct vb_congestion *c = qp->congestion;
     uint64_t peer_ns = held_by_peer(pu, &c->dcqcn), own_ns = vb_pace_holds(&c->pace, pu->now_ns);
 
-    if (peer_ns == 0 && own_ns == 0)
-        return false;
-    vb_timer_arm(&pu->timers, &c->resume, peer_ns > own_ns ? peer_ns : own_ns);
-    return true;
+    uint64_t until_ns = peer_ns > own_ns ? peer_ns : own_ns;
+
+    if (until_ns == 0)
+        until_ns = vb_share_holds(pu, qp);
+    if (until_ns)
+        vb_timer_arm(&pu->timers, &c->resume, until_ns);
+    return until_ns;
 }
 
 bool vb_congestion_charge(struct vb_pu *pu, struct vb_qpc *qp)
@@ -154,9 +164,10 @@ bool vb_congestion_charge(struct vb_pu *pu, struct vb_qpc *qp)
     uint32_t bytes = pu->txq.frame[pu->txq.count - 1].len;
 
     vb_pace_charge(own, pu->now_ns, bytes);
+    bool waits = vb_share_charge(pu, qp, bytes);
     if (d->limited)
         vb_dcqcn_charge(d, &pu->dev->dcqcn, pu->now_ns, bytes);
-    return (d->limited && d->free_ns > pu->now_ns) || vb_pace_holds(own, pu->now_ns) != 0;
+    return waits || (d->limited && d->free_ns > pu->now_ns) || vb_pace_holds(own, pu->now_ns) != 0;
 }
 
 void vb_congestion_timer(struct vb_pu *pu, struct vb_congestion *c)

@@ -23,12 +23,15 @@ struct vb_congestion {
     uint64_t cnp_ns;        // no CNP is owed for marks before this
     struct vb_dcqcn dcqcn;  // of all that the queue pair sends, but acknowledgements and CNPs
     struct vb_pace pace;    // the same, as the owner wants it
+    int64_t granted;        // bytes left of what its share's rate has granted,
+    uint64_t granted_ns;    // from when on
     struct vb_timer resume; // armed while a rate holds the queue pair
 };
 
 static_assert(sizeof(struct vb_congestion) <= 192, "three cache lines");
 
-// -ENOMEM. Nothing for datagrams, which have no one peer, and while the option is off.
+// -ENOMEM. Nothing for datagrams, which have no one peer, and while the option is off, unless the
+// share has a rate.
 int vb_congestion_attach(struct vb_pu *pu, struct vb_qpc *qp);
 // Sets the owner's rate, until the next reset; 0: none. -ENOMEM.
 int vb_congestion_limit(struct vb_qpc *qp, uint64_t rate_Bps, uint32_t burst_bytes);

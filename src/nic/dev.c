@@ -48,6 +48,7 @@ static struct vb_pu *pu_create(struct vb_dev *dev, uint32_t index)
     pu->dev = dev;
     pu->index = index;
     vb_fifo_init(&pu->run);
+    vb_share_init_rest(pu);
     vb_peer_init_nobody(&pu->nobody);
     vb_fifo_init(&pu->cnps);
     pu->txq.arena = aligned_alloc(4096, VB_TX_BYTES);
@@ -142,11 +143,17 @@ void vb_dev_destroy(struct vb_dev *dev)
     for (uint32_t i = 0; i < dev->program_room; i++)
         free(dev->programs[i]);
     free(dev->programs);
+    vb_share_fini(dev);
     free(dev->cqs);
     free(dev->srqs);
     free(dev->pd_users);
     free(dev->member);
     free(dev);
+}
+
+void vb_dev_copy_by(struct vb_dev *dev, const struct vb_mem_copier *copier)
+{
+    dev->mkeys.copier = copier;
 }
 
 void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks)
@@ -337,6 +344,29 @@ int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entr
     return 0;
 }
 
+int vb_dev_cq_move(struct vb_dev *dev, uint32_t cqn, uint64_t *consumed, void *ring,
+                   uint32_t entries)
+{
+    struct vb_cqc *cq = vb_dev_cq(dev, cqn);
+    if (!cq)
+        return -ENOENT;
+    if (!ring || entries > VB_CQ_ENTRIES_MAX || !vb_is_pow2(entries))
+        return -EINVAL;
+    uint32_t keep = entries < cq->entries ? entries : cq->entries;
+    if (cq->ignores_overrun && cq->produced - *consumed > keep)
+        *consumed = cq->produced - keep;
+    if (*consumed > cq->produced || cq->produced - *consumed > keep)
+        return -EINVAL;
+    vb_pu_publish(cq->pu);
+    for (uint64_t i = *consumed; i < cq->produced; i++) {
+        const uint8_t *from = cq->ring + (i & (cq->entries - 1)) * VB_CQE_BYTES;
+        struct vb_cqe *to = (struct vb_cqe *)ring + (i & (entries - 1));
+        memmove(to, from, VB_CQE_BYTES); // the rings may lie anywhere
+        to->op_own = (uint8_t)((to->op_own & ~1) | ((i & entries) ? 1 : 0));
+    }
+    return vb_dev_cq_resize(dev, cqn, ring, entries);
+}
+
 int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns)
 {
     struct vb_cqc *cq = vb_dev_cq(dev, cqn);
@@ -463,6 +493,15 @@ int vb_dev_srq_limit(struct vb_dev *dev, uint32_t srqn, uint32_t *limit)
     return 0;
 }
 
+int vb_dev_srq_progress(struct vb_dev *dev, uint32_t srqn, struct vb_srq_progress *progress)
+{
+    const struct vb_srqc *srq = vb_dev_srq(dev, srqn);
+    if (!srq)
+        return -ENOENT;
+    *progress = (struct vb_srq_progress){.taken = srq->taken, .head = srq->head};
+    return 0;
+}
+
 // ---- chain programs
 
 int vb_dev_program_create(struct vb_dev *dev, const struct vb_program_attr *attr, uint32_t *number)
@@ -573,7 +612,9 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
 
     struct vb_srqc *srq = vb_dev_srq(dev, attr->srqn);
     struct vb_program *program = vb_dev_program(dev, attr->program);
-    if (!users || !send_cq || !recv_cq || (attr->srqn && !srq) || (attr->program && !program))
+    struct vb_share *share = vb_share_find(dev, attr->share);
+    if (!users || !send_cq || !recv_cq || (attr->srqn && !srq) || (attr->program && !program) ||
+        (attr->share && !share))
         return -ENOENT;
     if (program && program->pd != attr->pd)
         return -EINVAL;
@@ -588,8 +629,10 @@ int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_
         err = vb_qpc_create(attr, send_cq, recv_cq, &qp);
     if (err)
         return err;
+    vb_share_join(send_cq->pu, qp, share);
     err = vb_congestion_attach(send_cq->pu, qp);
     if (err) {
+        vb_share_quit(qp);
         vb_qpc_destroy(send_cq->pu, qp);
         return err;
     }
@@ -664,6 +707,9 @@ int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *
     p->send_open = qp->sq.gate.managed ? atomic_load(&qp->sq.gate.open) : qp->sq.end;
     p->recv_open = qp->rq.gate.managed ? atomic_load(&qp->rq.gate.open) : qp->rq.end;
     p->recv_taken = qp->rq.taken;
+    p->recv_done = qp->rq.taken - (qp->resp.recv.loaded && !qp->resp.recv.srq);
+    p->recv_shared =
+        qp->resp.recv.loaded && qp->resp.recv.srq ? (uint32_t)qp->resp.recv.counter + 1 : 0;
     return 0;
 }
 
@@ -703,6 +749,7 @@ int vb_dev_qp_destroy(struct vb_dev *dev, uint32_t qpn)
     if (qp->cross && qp->cross->program)
         qp->cross->program->users--;
     qp->pu->qp_count--;
+    vb_share_quit(qp);
     vb_qpc_destroy(qp->pu, qp);
     return 0;
 }

@@ -138,6 +138,7 @@ struct vb_qpc_attr {
     uint32_t rate, burst;            // entries per second, and at once; 0: no limit
     uint32_t program;                // 0: none
     bool gsi;                        // the management queue pair, number VB_QPN_GSI: datagrams
+    uint32_t share;                  // whose work it is; 0: everybody else's
 };
 
 enum {
@@ -148,6 +149,29 @@ struct vb_program_attr {
     uint32_t pd;
     uint32_t limit;     // entries executed for each request that comes in; 0: any number
     uint32_t audit_cqn; // gets a completion for each executed entry; 0: nobody asks
+};
+
+enum {
+    VB_SHARE_WEIGHT = 100, // the usual one
+    VB_SHARE_WEIGHT_MAX = 1000,
+};
+
+#define VB_SHARE_RATE_MAX (UINT64_C(1) << 48)
+
+// Whose queue pairs a unit serves, and by which part of its turns (share.h).
+struct vb_share_attr {
+    uint32_t weight;   // 0: the usual one
+    uint64_t rate_Bps; // of all that its queue pairs send, READ requests, atomics and
+                       // acknowledgements aside; 0: no limit. Units have equal parts of it
+    uint32_t burst_bytes;
+};
+
+struct vb_share_facts {
+    uint32_t weight, queue_pairs;
+    uint64_t rate_Bps;
+    uint64_t units; // of work that it was billed for, while there was more than one share
+    uint64_t turns;
+    bool waits; // it has work
 };
 
 // What a transition needs; fields of other transitions are ignored.
@@ -174,8 +198,9 @@ struct vb_qpc_mods {
 
 struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts); // NULL: no memory
 void vb_dev_destroy(struct vb_dev *dev);
-void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks); // NULL: none
-struct vb_pu *vb_dev_pu(struct vb_dev *dev);                            // the first
+void vb_dev_hook(struct vb_dev *dev, const struct vb_dev_hooks *hooks);      // NULL: none
+void vb_dev_copy_by(struct vb_dev *dev, const struct vb_mem_copier *copier); // before the first
+struct vb_pu *vb_dev_pu(struct vb_dev *dev);                                 // the first
 struct vb_pu *vb_dev_pu_at(struct vb_dev *dev, uint32_t index);
 struct vb_doorbells *vb_dev_doorbells(struct vb_dev *dev); // the first unit's
 
@@ -210,9 +235,18 @@ int vb_dev_srq_destroy(struct vb_dev *dev, uint32_t srqn);
 int vb_dev_srq_arm(struct vb_dev *dev, uint32_t srqn, uint32_t limit);
 // That limit; 0 once its event has come.
 int vb_dev_srq_limit(struct vb_dev *dev, uint32_t srqn, uint32_t *limit);
+struct vb_srq_progress {
+    uint64_t taken; // entries ever
+    uint32_t head;  // index of the next one
+};
+int vb_dev_srq_progress(struct vb_dev *dev, uint32_t srqn, struct vb_srq_progress *progress);
 int vb_dev_cq_create(struct vb_dev *dev, const struct vb_cqc_attr *attr, uint32_t *cqn);
 // Another ring, into which the host has moved the entries that wait. -EINVAL.
 int vb_dev_cq_resize(struct vb_dev *dev, uint32_t cqn, void *ring, uint32_t entries);
+// The same for who cannot keep the unit from running: entries from *consumed on are moved here, or,
+// if they may be overwritten, as many as fit, and *consumed says where they begin.
+int vb_dev_cq_move(struct vb_dev *dev, uint32_t cqn, uint64_t *consumed, void *ring,
+                   uint32_t entries);
 // The arm word was written: an event may be due for what is there already.
 // Events wait for `count` entries, or `period_ns` since the first; 0 and 0: not at all.
 int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns);
@@ -240,6 +274,8 @@ struct vb_qp_progress {
     uint64_t send_open;    // and before this one they may be, as it was last seen
     uint64_t recv_open;    // receives before it may be used
     uint64_t recv_taken;   // and before this one they were
+    uint64_t recv_done;    // and completed
+    uint32_t recv_shared;  // index of the shared receive in use, plus one; 0: none
 };
 int vb_dev_qp_progress(struct vb_dev *dev, uint32_t qpn, struct vb_qp_progress *progress);
 // Before something ends: asks for the acknowledgement of all that was sent, and acknowledges all
@@ -260,6 +296,11 @@ int vb_dev_program_destroy(struct vb_dev *dev, uint32_t program); // -EBUSY: que
 int vb_dev_program_stop(struct vb_dev *dev, uint32_t program);
 // How many entries were executed, and whether it was stopped.
 int vb_dev_program_query(struct vb_dev *dev, uint32_t program, uint64_t *executed, bool *stopped);
+
+int vb_dev_share_create(struct vb_dev *dev, const struct vb_share_attr *attr, uint32_t *share);
+int vb_dev_share_change(struct vb_dev *dev, uint32_t share, const struct vb_share_attr *attr);
+int vb_dev_share_destroy(struct vb_dev *dev, uint32_t share); // -EBUSY: queue pairs are of it
+int vb_dev_share_query(const struct vb_dev *dev, uint32_t share, struct vb_share_facts *facts);
 
 // ---- the processing unit
 // Units run at the same time, each in one thread at a time; all that is above needs all of them at
@@ -299,6 +340,9 @@ bool vb_pu_wants_tx(const struct vb_pu *pu); // stopped for want of room in the 
 // Lets the application see completions, if they are held.
 void vb_pu_publish(struct vb_pu *pu);
 bool vb_pu_has_unpublished(const struct vb_pu *pu);
+
+// The same as of vb_dev_share_query(), of this unit alone, while it may run. -ENOENT.
+int vb_pu_share(const struct vb_pu *pu, uint32_t share, struct vb_share_facts *facts);
 
 // What happened besides completions. Takes the oldest; false: none.
 bool vb_pu_take_event(struct vb_pu *pu, struct vb_event *event);

@@ -125,14 +125,14 @@ static enum vb_cqe_syndrome resolve(struct vb_pu *pu, const struct vb_qpc *qp,
         uint32_t len = be32toh(s->byte_count);
         out->piece[i].len = len;
         out->bytes += len;
-        out->piece[i].at = len - 1 < VB_MESSAGE_MAX - 1u ? near(pu, qp, s, len, need) : NULL;
+        out->piece[i].at = len - 1 < qp->entry_max - 1u ? near(pu, qp, s, len, need) : NULL;
         if (__builtin_expect(out->piece[i].at != NULL, 1))
             continue;
         enum vb_cqe_syndrome r = resolve_one(pu, qp, s, len, need, &out->piece[i].at);
         if (r != VB_SYN_OK)
             return r;
     }
-    return out->bytes <= VB_MESSAGE_MAX ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
+    return out->bytes <= qp->entry_max ? VB_SYN_OK : VB_SYN_LOCAL_QP_OP;
 }
 
 // The far side, whatever its key names.
@@ -157,7 +157,7 @@ ALWAYS_INLINE uint32_t scatter_plain(struct vb_pu *pu, const struct vb_qpc *qp,
 {
     const struct vb_wqe_data *s = e->data, *const end = s + e->segs;
     const uint8_t *from = *far;
-    uint64_t start = 0, near_room = 0, most = VB_MESSAGE_MAX - 1;
+    uint64_t start = 0, near_room = 0, most = qp->entry_max - 1u;
     uint64_t spare = (room < most ? room : most) - e->segs;
     uint32_t key = 0;
     uint8_t *base = NULL;
@@ -203,7 +203,7 @@ SLOWLY struct vb_local_end read_rest(struct vb_pu *pu, struct vb_qpc *qp, const 
 
     enum vb_cqe_syndrome s = resolve(pu, qp, e, VB_LOCAL_WRITE, &to);
     uint64_t bytes = done + to.bytes;
-    if (s == VB_SYN_OK && bytes > VB_MESSAGE_MAX)
+    if (s == VB_SYN_OK && bytes > qp->entry_max)
         s = VB_SYN_LOCAL_QP_OP;
     if (s == VB_SYN_OK)
         s = reach(pu, qp, e->raddr, bytes, VB_REMOTE_READ, &from);
@@ -352,7 +352,7 @@ struct vb_local_end vb_local_write(struct vb_pu *pu, struct vb_qpc *qp,
     const struct entry e = list_of(ctrl);
     uint32_t len = be32toh(e.data->byte_count);
 
-    if (e.segs == 1 && !ctrl->opmod && len - 1 < VB_MESSAGE_MAX - 1u) { // neither none nor inline
+    if (e.segs == 1 && !ctrl->opmod && len - 1 < qp->entry_max - 1u) { // neither none nor inline
         const uint8_t *from = near(pu, qp, e.data, len, VB_LOCAL_READ);
         uint8_t *to = from ? far(pu, qp, e.raddr, len, VB_REMOTE_WRITE) : NULL;
         if (to) {

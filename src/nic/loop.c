@@ -13,10 +13,6 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum {
-    CHARGE_SHIFT = 12 // an entry takes one part of a turn, and one for each 4 KB that it moves
-};
-
 // What became of an entry besides how it ended.
 enum {
     HELD = 0x100,  // must wait
@@ -69,9 +65,9 @@ static inline struct vb_local_end do_wait(struct vb_pu *pu, struct vb_qpc *qp,
     return wait_on(pu, qp, cqn, index);
 }
 
-static inline struct vb_local_end pause_if_long(struct vb_local_end end)
+static inline struct vb_local_end pause_if_long(const struct vb_qpc *qp, struct vb_local_end end)
 {
-    if (__builtin_expect(end.bytes >> CHARGE_SHIFT, 0))
+    if (__builtin_expect(end.bytes >> qp->charge_shift, 0))
         end.syndrome |= PAUSE;
     return end;
 }
@@ -94,13 +90,13 @@ ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, s
             return word;
         *blocks = blocks_of(ctrl);
         return recorded ? vb_local_read_slowly(pu, qp, ctrl)
-                        : pause_if_long(vb_local_read(pu, qp, ctrl));
+                        : pause_if_long(qp, vb_local_read(pu, qp, ctrl));
     case VB_WQE_WRITE:
         if (!recorded && vb_words_write(pu, qp, ctrl))
             return word;
         *blocks = blocks_of(ctrl);
         return recorded ? vb_local_write_slowly(pu, qp, ctrl)
-                        : pause_if_long(vb_local_write(pu, qp, ctrl));
+                        : pause_if_long(qp, vb_local_write(pu, qp, ctrl));
     case VB_WQE_ATOMIC_CS:
         if (!recorded && vb_words_swap(pu, qp, ctrl))
             return word;
@@ -340,9 +336,9 @@ static __attribute__((noinline)) void fail_entry(struct vb_pu *pu, struct vb_qpc
          (enum vb_cqe_syndrome)syndrome);
 }
 
-static inline uint32_t charge_of(uint32_t bytes)
+static inline uint32_t charge_of(const struct vb_qpc *qp, uint32_t bytes)
 {
-    return 1 + (bytes >> CHARGE_SHIFT);
+    return 1 + (bytes >> qp->charge_shift);
 }
 
 // Executes the oldest entry of the snapshot, with its record and all checks. Returns what it takes
@@ -365,7 +361,7 @@ static __attribute__((noinline)) uint32_t execute_next(struct vb_pu *pu, struct 
     retire(&c->snap, ctrl, end.bytes);
     if (c->program)
         vb_program_executed(pu, qp, counter, ctrl->opcode);
-    return charge_of(end.bytes);
+    return charge_of(qp, end.bytes);
 }
 
 // In SQD nothing is begun; and what was begun is done.
@@ -473,7 +469,7 @@ uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
     while (spent < VB_TURN_FRAMES && end.syndrome == VB_SYN_OK && qp->state == VB_QPS_RTS &&
            prepare(pu, qp, c, &steps)) {
         spent += run_some(pu, qp, c, run_length(qp, &c->snap, spent), &end, &steps);
-        spent += end.bytes >> CHARGE_SHIFT;
+        spent += end.bytes >> qp->charge_shift;
     }
     if (__builtin_expect(end.syndrome != VB_SYN_OK && end.syndrome != HELD, 0)) {
         fail_entry(pu, qp, (const void *)slot(&c->snap, c->snap.executed), end.syndrome);

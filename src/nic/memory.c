@@ -23,6 +23,7 @@ int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2])
     t->drawn = 0;
     t->guard = NULL;
     t->guards_all = false;
+    t->copier = NULL;
     t->null_bytes = NULL;
     t->slots = aligned_alloc(64, TABLE_FIRST_SLOTS * sizeof *t->slots);
     if (!t->slots)
@@ -108,14 +109,16 @@ static uint32_t draw_key(struct vb_mkey_table *t)
 
 static bool is_region(uint8_t kind)
 {
-    return kind == VB_MKEY_REGION || kind == VB_MKEY_GUARDED;
+    return kind == VB_MKEY_REGION || kind == VB_MKEY_GUARDED || kind == VB_MKEY_COPIED;
 }
 
-static bool is_legal(const struct vb_mkey_attr *a)
+static bool is_legal(const struct vb_mkey_table *t, const struct vb_mkey_attr *a)
 {
     const uint32_t remote_stores = VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
 
-    if (a->kind != VB_MKEY_REGION)
+    if (a->kind == VB_MKEY_COPIED && !t->copier)
+        return false;
+    if (a->kind != VB_MKEY_REGION && a->kind != VB_MKEY_COPIED)
         return a->access == 0;
     if (a->access & ~(uint32_t)VB_ACCESS_ALL || a->len > UINT64_MAX - a->start)
         return false;
@@ -128,9 +131,11 @@ static uint32_t denies_of(const struct vb_mkey *m)
     return m->kind == VB_MKEY_REGION ? VB_ACCESS_ALL & ~m->access : VB_DENIES_PLAIN;
 }
 
-static uint64_t words_of(uint64_t len)
+static uint64_t words_of(const struct vb_mkey_attr *a)
 {
-    return len < 8 ? 0 : len - 7;
+    if (a->kind == VB_MKEY_COPIED)
+        return a->source;
+    return a->len < 8 ? 0 : a->len - 7;
 }
 
 static bool make_null_bytes(struct vb_mkey_table *t)
@@ -148,7 +153,7 @@ static uint8_t kind_of(const struct vb_mkey_table *t, const struct vb_mkey_attr 
 
 int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uint32_t *key)
 {
-    if (!is_legal(attr))
+    if (!is_legal(t, attr))
         return -EINVAL;
     if (t->count >= KEYS_MAX || (attr->kind == VB_MKEY_NULL && !make_null_bytes(t)))
         return -ENOMEM;
@@ -161,10 +166,10 @@ int vb_mkey_create(struct vb_mkey_table *t, const struct vb_mkey_attr *attr, uin
         .key = draw_key(t),
         .pd = attr->pd,
         .kind = kind_of(t, attr),
-        .bound = attr->kind == VB_MKEY_REGION,
+        .bound = is_region((uint8_t)attr->kind),
         .start = attr->start,
         .len = attr->len,
-        .words = words_of(attr->len),
+        .words = words_of(attr),
         .base = attr->base,
         .access = attr->access,
     };
@@ -217,13 +222,13 @@ int vb_mkey_change(struct vb_mkey_table *t, uint32_t key, const struct vb_mkey_a
         return -ENOENT;
     if (m->windows)
         return -EBUSY;
-    if (attr->kind != VB_MKEY_REGION || !is_legal(attr))
+    if (!is_region((uint8_t)attr->kind) || !is_legal(t, attr))
         return -EINVAL;
     m->pd = attr->pd;
     m->kind = kind_of(t, attr);
     m->start = attr->start;
     m->len = attr->len;
-    m->words = words_of(attr->len);
+    m->words = words_of(attr);
     m->base = attr->base;
     m->access = attr->access;
     m->denies = denies_of(m);
@@ -249,12 +254,23 @@ static enum vb_mem_refusal judge_null(const struct vb_mkey_table *t, uint64_t le
     return VB_MEM_OK;
 }
 
+// What a window is of; a region itself.
+static const struct vb_mkey *region_of(const struct vb_mkey_table *t, const struct vb_mkey *m)
+{
+    return is_region(m->kind) ? m : find(t, m->parent);
+}
+
 // The windows of a guarded region are guarded, too.
 static bool is_guarded(const struct vb_mkey_table *t, const struct vb_mkey *m)
 {
-    if (!is_region(m->kind))
-        m = find(t, m->parent);
-    return m && m->kind == VB_MKEY_GUARDED;
+    const struct vb_mkey *region = region_of(t, m);
+    return region && region->kind == VB_MKEY_GUARDED;
+}
+
+static bool is_copied(const struct vb_mkey_table *t, const struct vb_mkey *m)
+{
+    const struct vb_mkey *region = region_of(t, m);
+    return region && region->kind == VB_MKEY_COPIED;
 }
 
 static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_accessor who,
@@ -281,6 +297,8 @@ static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_access
     if (addr < m->start || offset > m->len || len > m->len - offset)
         return VB_MEM_BOUNDS;
     *ptr = m->base + offset;
+    if (t->copier && is_copied(t, m))
+        return VB_MEM_COPIED;
     bool stores = need & (VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC);
     if (is_guarded(t, m) && !t->guard->is_there(t->guard->ctx, key, *ptr, len, stores))
         return VB_MEM_GONE;
@@ -294,6 +312,26 @@ enum vb_mem_refusal vb_mem_judge(struct vb_mkey_table *t, struct vb_accessor who
     enum vb_mem_refusal r = judge(t, who, key, addr, len, need, ptr);
     vb_spin_unlock(&t->lock);
     return r;
+}
+
+enum vb_mem_refusal vb_mem_copy(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key,
+                                uint64_t addr, uint64_t len, enum vb_access need, uint8_t *bytes)
+{
+    const struct vb_mem_copier *c = t->copier;
+    uint64_t source = 0;
+    uint8_t *at = NULL;
+
+    vb_spin_lock(&t->lock);
+    enum vb_mem_refusal r = judge(t, who, key, addr, len, need, &at);
+    if (r == VB_MEM_COPIED)
+        source = region_of(t, find(t, key))->words;
+    vb_spin_unlock(&t->lock);
+    if (r != VB_MEM_COPIED)
+        return r == VB_MEM_OK ? VB_MEM_NO_KEY : r; // it was, and is no more
+    bool stores = need & (VB_LOCAL_WRITE | VB_REMOTE_WRITE);
+    bool done = stores ? c->store(c->ctx, source, (uintptr_t)at, bytes, len)
+                       : c->fetch(c->ctx, source, (uintptr_t)at, bytes, len);
+    return done ? VB_MEM_OK : VB_MEM_GONE;
 }
 
 // ---- windows

@@ -32,8 +32,9 @@ enum vb_mem_refusal {
     VB_MEM_DOMAIN,
     VB_MEM_RIGHTS,
     VB_MEM_BOUNDS,
-    VB_MEM_GONE,  // the region is guarded, and its memory is no longer the application's
-    VB_MEM_STATE, // a window that is bound already, or not to this queue pair
+    VB_MEM_GONE,   // the region is guarded, and its memory is no longer the application's
+    VB_MEM_STATE,  // a window that is bound already, or not to this queue pair
+    VB_MEM_COPIED, // no memory of this process: only vb_mem_copy() reaches it
 };
 
 enum vb_mkey_kind {
@@ -42,6 +43,7 @@ enum vb_mkey_kind {
     VB_MKEY_WINDOW2, // bound to one queue pair (type 2B)
     VB_MKEY_GUARDED, // a region whose memory is looked at before each access
     VB_MKEY_NULL,    // no memory: local reads give zeros, local writes are lost
+    VB_MKEY_COPIED,  // a region in another process, whose bytes are copied for each access
 };
 
 enum {
@@ -52,6 +54,14 @@ enum {
 struct vb_mem_guard {
     void *ctx;
     bool (*is_there)(void *ctx, uint32_t key, const void *at, uint64_t len, bool write);
+};
+
+// Copies memory of another process, which `source` names; asked for copied regions. False: it is
+// gone, or not all of it is there.
+struct vb_mem_copier {
+    void *ctx;
+    bool (*fetch)(void *ctx, uint64_t source, uint64_t at, uint8_t *to, uint64_t len);
+    bool (*store)(void *ctx, uint64_t source, uint64_t at, const uint8_t *from, uint64_t len);
 };
 
 // In `denies`: all but a region that is not guarded.
@@ -78,7 +88,7 @@ struct vb_mkey {
     bool bound;       // windows; regions always are
     uint8_t reserved[2];
     uint32_t denies; // rights that it has not, and VB_DENIES_PLAIN for what needs a second look
-    uint64_t words;  // of a region: at how many places 8 bytes can begin
+    uint64_t words;  // of a region: at how many places 8 bytes can begin; of a copied one: whose
 };
 
 // Open addressing by the upper 24 bits of the key, which are drawn from a secret: a peer that has
@@ -89,8 +99,9 @@ struct vb_mkey_table {
     uint32_t count;
     uint64_t secret[2];
     uint64_t drawn;
-    const struct vb_mem_guard *guard; // NULL: regions are not guarded
-    bool guards_all;                  // not only those that ask for it
+    const struct vb_mem_guard *guard;   // NULL: regions are not guarded
+    bool guards_all;                    // not only those that ask for it
+    const struct vb_mem_copier *copier; // NULL: there are no copied regions
     uint8_t *null_bytes; // zeros, and as many that are written to; NULL: not needed yet
     struct vb_spin lock; // of windows, which work requests change
 };
@@ -102,7 +113,8 @@ struct vb_mkey_attr {
     uint64_t start;
     uint64_t len;
     void *base;
-    bool guarded; // its memory may not all be there
+    bool guarded;    // its memory may not all be there
+    uint64_t source; // COPIED: whose `base` is
 };
 
 int vb_mkey_table_init(struct vb_mkey_table *t, const uint64_t secret[2]);
@@ -125,6 +137,10 @@ const struct vb_mkey *vb_mkey_find(const struct vb_mkey_table *t, uint32_t key);
 // The whole judgement, for whatever vb_mem_access() cannot grant at first sight.
 enum vb_mem_refusal vb_mem_judge(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key,
                                  uint64_t addr, uint64_t len, enum vb_access need, uint8_t **ptr);
+
+// Of what is VB_MEM_COPIED: stores bytes there, if the right is one to write, or fetches them.
+enum vb_mem_refusal vb_mem_copy(struct vb_mkey_table *t, struct vb_accessor who, uint32_t key,
+                                uint64_t addr, uint64_t len, enum vb_access need, uint8_t *bytes);
 
 // A region of the domain with the right, if it lies where its hash says and is not guarded, as most
 // do; otherwise NULL.

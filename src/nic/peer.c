@@ -34,16 +34,29 @@ static struct vb_peer *make(const struct vb_pu *pu, const struct vb_ip *address)
     return peer;
 }
 
-struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address)
+// A share that comes later begins with its part of the window; those that have more lose it when
+// packets get lost, as ever.
+struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address,
+                             const struct vb_share_part *share)
 {
     struct vb_peer **list = list_of(pu, address), *peer = *list;
+    uint32_t others = 0;
 
-    while (peer && !vb_ip_equal(&peer->address, address))
-        peer = peer->next;
+    for (; peer; peer = peer->next) {
+        bool same = vb_ip_equal(&peer->address, address);
+        if (same && peer->share == share)
+            break;
+        others += same;
+    }
     if (!peer) {
         peer = make(pu, address);
         if (!peer)
             return NULL;
+        peer->share = share;
+        peer->window /= others + 1;
+        if (peer->window < VB_PEER_WINDOW_MIN)
+            peer->window = VB_PEER_WINDOW_MIN;
+        peer->open = peer->window;
         peer->next = *list;
         *list = peer;
     }

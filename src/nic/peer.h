@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a unit has in flight to one address. All queue pairs that lead there share one window, so
-// that the peer's socket buffer holds it; who finds it full waits in line. The window halves when
-// packets get lost and grows while it is full and none do.
+// What a unit has in flight to one address. All queue pairs of a share (share.h) that lead there
+// have one window together, so that the peer's socket buffer holds it; who finds it full waits in
+// line. The window halves when packets get lost and grows while it is full and none do.
 #ifndef VB_NIC_PEER_H
 #define VB_NIC_PEER_H
 
@@ -13,6 +13,7 @@
 
 struct vb_pu;
 struct vb_qpc;
+struct vb_share_part;
 
 enum {
     VB_PEERS = 256,                   // lists of them, by a hash; power of two
@@ -29,14 +30,16 @@ struct vb_peer {
     uint64_t cut_ns; // when it was last cut
     struct vb_fifo waiting;
     struct vb_ip address;
-    uint32_t users; // queue pairs
+    const struct vb_share_part *share; // whose; NULL: share 0's
+    uint32_t users;                    // queue pairs
     struct vb_peer *next;
 };
 
 // A peer that is never full, for queue pairs without one.
 void vb_peer_init_nobody(struct vb_peer *peer);
 // NULL: no memory.
-struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address);
+struct vb_peer *vb_peer_join(struct vb_pu *pu, const struct vb_ip *address,
+                             const struct vb_share_part *share);
 // The queue pair has nothing in flight and wants nothing any more.
 void vb_peer_withdraw(struct vb_pu *pu, struct vb_qpc *qp);
 // A window of its own for a queue pair that would wait for answers for ever, before it has sent

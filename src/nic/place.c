@@ -84,8 +84,10 @@ enum vb_placed vb_place_send(struct vb_pu *pu, struct vb_qpc *qp, const struct v
 bool vb_place_may(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
                   uint32_t len, enum vb_access need, uint8_t **at)
 {
-    if ((qp->access & need) != need)
+    if ((qp->access & need) != need) {
+        qp->resp.copied = false;
         return false;
+    }
     // A zero-length request names no memory: its key is not looked at (C9-88).
     if (len == 0 && !pu->dev->check_zero_length)
         return true;
@@ -94,7 +96,27 @@ bool vb_place_may(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rke
     if (r == VB_MEM_OK)
         return true;
     qp->resp.gone = r == VB_MEM_GONE;
+    qp->resp.copied = r == VB_MEM_COPIED;
     return false;
+}
+
+bool vb_place_copy(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
+                   uint32_t len, enum vb_access need, uint8_t *bytes)
+{
+    enum vb_mem_refusal r = vb_mem_copy(&pu->dev->mkeys, (struct vb_accessor){pd, qp->qpn}, rkey,
+                                        addr, len, need, bytes);
+    qp->resp.gone = r == VB_MEM_GONE;
+    return r == VB_MEM_OK;
+}
+
+static void write_is_legal(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
+{
+    struct vb_responder *r = &qp->resp;
+
+    r->raddr = pkt->raddr;
+    r->rkey = pkt->rkey;
+    r->left = r->written = pkt->dma_len;
+    VB_COUNT(pu, qp, rx_write_requests);
 }
 
 static enum vb_placed write_begins(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt,
@@ -106,11 +128,42 @@ static enum vb_placed write_begins(struct vb_pu *pu, struct vb_qpc *qp, const st
         return VB_PLACE_MALFORMED;
     if (!vb_place_may(pu, qp, r->pd, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_WRITE, at))
         return VB_PLACE_BAD_KEY;
-    r->raddr = pkt->raddr;
-    r->rkey = pkt->rkey;
-    r->left = r->written = pkt->dma_len;
-    VB_COUNT(pu, qp, rx_write_requests);
+    write_is_legal(pu, qp, pkt);
     return VB_PLACED;
+}
+
+static inline enum vb_placed write_ends(struct vb_pu *pu, struct vb_qpc *qp,
+                                        const struct vb_packet *pkt)
+{
+    struct vb_responder *r = &qp->resp;
+
+    if (!(pkt->facts & VB_OP_LAST)) {
+        r->message = VB_MESSAGE_WRITE;
+        r->raddr += pkt->payload_len;
+        r->left -= pkt->payload_len;
+    }
+    if (pkt->facts & VB_OP_IMM)
+        message_ends(pu, qp, pkt, r->written);
+    return VB_PLACED;
+}
+
+// A packet whose memory was refused because it has to be copied.
+__attribute__((cold, noinline)) static enum vb_placed write_copied(struct vb_pu *pu,
+                                                                   struct vb_qpc *qp,
+                                                                   const struct vb_packet *pkt)
+{
+    struct vb_responder *r = &qp->resp;
+
+    if (pkt->facts & VB_OP_FIRST)
+        write_is_legal(pu, qp, pkt);
+    if (pkt->facts & VB_OP_LAST ? pkt->payload_len != r->left : pkt->payload_len >= r->left)
+        return VB_PLACE_MALFORMED;
+    if ((pkt->facts & VB_OP_IMM) && !r->recv.loaded && !vb_receive_load(pu, qp))
+        return VB_PLACE_NOT_READY;
+    if (!vb_place_copy(pu, qp, r->pd, r->rkey, r->raddr, pkt->payload_len, VB_REMOTE_WRITE,
+                       (uint8_t *)(uintptr_t)pkt->payload))
+        return VB_PLACE_BAD_KEY;
+    return write_ends(pu, qp, pkt);
 }
 
 enum vb_placed vb_place_write(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
@@ -124,26 +177,19 @@ enum vb_placed vb_place_write(struct vb_pu *pu, struct vb_qpc *qp, const struct 
     if (first) {
         enum vb_placed placed = write_begins(pu, qp, pkt, &at);
         if (placed != VB_PLACED)
-            return placed;
+            return placed == VB_PLACE_BAD_KEY && r->copied ? write_copied(pu, qp, pkt) : placed;
     }
     if (last ? pkt->payload_len != r->left : pkt->payload_len >= r->left)
         return VB_PLACE_MALFORMED;
     // The region may be gone since the first packet: every packet proves its own bytes.
     if (!first &&
         !vb_place_may(pu, qp, r->pd, r->rkey, r->raddr, pkt->payload_len, VB_REMOTE_WRITE, &at))
-        return VB_PLACE_BAD_KEY;
+        return r->copied ? write_copied(pu, qp, pkt) : VB_PLACE_BAD_KEY;
     if ((pkt->facts & VB_OP_IMM) && !r->recv.loaded && !vb_receive_load(pu, qp))
         return VB_PLACE_NOT_READY;
     if (pkt->payload_len > 0) {
         memcpy(at, pkt->payload, pkt->payload_len);
         vb_pu_touch(pu, at, pkt->payload_len, true);
     }
-    if (!last) {
-        r->message = VB_MESSAGE_WRITE;
-        r->raddr += pkt->payload_len;
-        r->left -= pkt->payload_len;
-    }
-    if (pkt->facts & VB_OP_IMM)
-        message_ends(pu, qp, pkt, r->written);
-    return VB_PLACED;
+    return write_ends(pu, qp, pkt);
 }

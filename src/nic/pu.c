@@ -171,6 +171,7 @@ static enum vb_rx_verdict copy_out(struct vb_pu *pu, const struct vb_rx_frame *f
         return stranger(pu);
     qp->count.rcvd_pkts++;
     qp->count.rcvd_bytes += frame->len;
+    vb_pu_bill(pu, qp);
     return vb_unreliable_receive(pu, qp, pkt, frame);
 }
 
@@ -190,6 +191,7 @@ static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *fram
         vb_congestion_marked(pu, qp);
     qp->count.rcvd_pkts++;
     qp->count.rcvd_bytes += frame->len;
+    vb_pu_bill(pu, qp);
     if (!vb_qpc_is_reliable(qp))
         return vb_unreliable_receive(pu, qp, pkt, frame);
     return pkt->facts & VB_OP_REQUEST ? vb_responder_receive(pu, qp, pkt)
@@ -256,8 +258,10 @@ static void answer_doorbells(struct vb_pu *pu)
 static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
 {
     vb_link_remove(&qp->run);
+    if (__builtin_expect(pu->shares, 0))
+        vb_share_turn_ended(pu, qp);
     if (stays)
-        vb_fifo_push(&pu->run, &qp->run);
+        vb_pu_enlist(pu, qp);
     pu->turn_frames = 0;
     if (!qp->peer->open)
         vb_peer_turn_ended(pu, qp, stays);
@@ -282,14 +286,22 @@ static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
     return true;
 }
 
+// NULL: nobody has anything to do.
+static inline struct vb_qpc *whose_turn(struct vb_pu *pu)
+{
+    if (__builtin_expect(pu->shares, 0))
+        return vb_share_next(pu);
+    struct vb_link *first = vb_fifo_first(&pu->run);
+    return first ? VB_CONTAINER_OF(first, struct vb_qpc, run) : NULL;
+}
+
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
 // send.
 static bool run_step(struct vb_pu *pu)
 {
-    struct vb_link *link;
+    struct vb_qpc *qp;
 
-    while ((link = vb_fifo_first(&pu->run))) {
-        struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_qpc, run);
+    while ((qp = whose_turn(pu))) {
         if (pu->turn_frames >= VB_TURN_FRAMES) {
             end_turn(pu, qp, true);
             continue;
@@ -405,11 +417,10 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
 
 static uint32_t run_turns(struct vb_pu *pu)
 {
-    struct vb_link *link;
+    struct vb_qpc *qp;
     uint32_t steps = 0;
 
-    while ((link = vb_fifo_first(&pu->run))) {
-        struct vb_qpc *qp = VB_CONTAINER_OF(link, struct vb_qpc, run);
+    while ((qp = whose_turn(pu))) {
         steps += run_turn(pu, qp);
         if (pu->tx_full)
             break; // it keeps its turn until there is room
@@ -420,12 +431,16 @@ static uint32_t run_turns(struct vb_pu *pu)
     return steps;
 }
 
+static inline bool has_turns(const struct vb_pu *pu)
+{
+    return !vb_fifo_empty(&pu->run) || (pu->shares && !vb_fifo_empty(&pu->active));
+}
+
 // Whether there may be a step to make, timers aside.
 static bool has_work(const struct vb_pu *pu)
 {
-    return vb_doorbells_rung(&pu->bells) || !vb_fifo_empty(&pu->run) ||
-           pu->rx_next != pu->rx_count || pu->recv_done || !vb_fifo_empty(&pu->cnps) ||
-           vb_pu_has_mail(pu);
+    return vb_doorbells_rung(&pu->bells) || has_turns(pu) || pu->rx_next != pu->rx_count ||
+           pu->recv_done || !vb_fifo_empty(&pu->cnps) || vb_pu_has_mail(pu);
 }
 
 // The same steps in the same order, without their records, and without looking for frames, timers
@@ -468,7 +483,7 @@ bool vb_pu_is_idle(const struct vb_pu *pu)
 
 bool vb_pu_has_more(const struct vb_pu *pu)
 {
-    return pu->looped >= VB_POLL_LOOPED && !pu->tx_full && !vb_fifo_empty(&pu->run);
+    return pu->looped >= VB_POLL_LOOPED && !pu->tx_full && has_turns(pu);
 }
 
 uint64_t vb_pu_deadline(const struct vb_pu *pu)

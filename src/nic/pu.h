@@ -32,9 +32,9 @@ struct vb_pu {
     uint32_t rx_next, rx_count;
     uint32_t copies_made;     // of the next frame: where to go on in the list of members
     struct vb_qpc *recv_done; // its receive completion is due before the next frame
-    struct vb_fifo run;       // queue pairs with something to do
+    struct vb_fifo run;       // queue pairs with something to do, of share 0
     struct vb_fifo cnps;      // those that owe a CNP: struct vb_congestion
-    uint32_t turn_frames;     // sent by the queue pair at the head of the run list
+    uint32_t turn_frames;     // sent by the queue pair whose turn it is
     bool tx_full;
     struct vb_timers timers;
     struct vb_wr_pool pool;
@@ -43,9 +43,15 @@ struct vb_pu {
     struct vb_cqc *unpublished;      // completion queues with entries that wait for vb_pu_publish()
     struct vb_path *ah[VB_AH_PATHS]; // paths of datagrams, by a hash of their addresses
     struct vb_peer *peers[VB_PEERS], nobody;
+    uint32_t shares;             // besides share 0
+    struct vb_fifo active;       // those with work, if there is one
+    struct vb_share_part rest;   // share 0
+    struct vb_qpc *turn_of;      // its turn has begun,
+    uint32_t turn_start;         // from here on
     const struct vb_qpc *served; // waited for its peer's window and has it for this turn
     bool refused;                // a packet of this turn found that window full
-    uint32_t looped;             // entries executed in this poll that made no packet
+    uint32_t looped;             // entries executed in this poll that made no packet; and more,
+                                 // see vb_share_turn_ended()
     struct vb_event event[VB_EVENTS];
     uint32_t event_head, event_count;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
@@ -80,6 +86,7 @@ struct vb_dev {
     uint32_t srq_room;
     struct vb_member *member; // of multicast groups
     uint32_t members, member_room;
+    struct vb_spread *spreads; // of all queue pairs
     bool check_zero_length, hold_completions, no_credits;
     bool dcqcn_on;
     struct vb_dcqcn_params dcqcn;
@@ -87,6 +94,8 @@ struct vb_dev {
     uint32_t crosses; // queue pairs with cross-channel work
     struct vb_program **programs;
     uint32_t program_room;
+    struct vb_share **shares; // by number - 1
+    uint32_t share_room;
     uint32_t pu_count;
     struct vb_pu *pu[VB_PUS_MAX];
     uint32_t addresses; // 0: nobody said, and each queue pair knows its own
@@ -122,11 +131,27 @@ static inline struct vb_srqc *vb_dev_srq(struct vb_dev *dev, uint32_t srqn)
     return srqn && srqn <= dev->srq_room ? dev->srqs[srqn - 1] : NULL;
 }
 
+// The queue pair is on no run list.
+static inline void vb_pu_enlist(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (__builtin_expect(qp->share != NULL, 0))
+        vb_share_kick(pu, qp);
+    else
+        vb_fifo_push(&pu->run, &qp->run);
+}
+
 // Puts the queue pair on the run list.
 static inline void vb_pu_kick(struct vb_pu *pu, struct vb_qpc *qp)
 {
     if (!vb_link_queued(&qp->run))
-        vb_fifo_push(&pu->run, &qp->run);
+        vb_pu_enlist(pu, qp);
+}
+
+// A packet has come: the queue pair has a turn, if only to be billed for it.
+static inline void vb_pu_bill(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    if (__builtin_expect(pu->shares, 0))
+        vb_share_bill_later(pu, qp);
 }
 
 // The record of the step being made, for whoever reads it.
@@ -216,7 +241,7 @@ static inline enum vb_mem_refusal vb_gather(struct vb_pu *pu, struct vb_accessor
     enum vb_mem_refusal r =
         vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len, VB_LOCAL_READ, &at);
     if (r != VB_MEM_OK)
-        return r;
+        return r; // what is copied, vb_gather_list() takes
     memcpy(dst, at, len);
     vb_pu_touch(pu, at, len, false);
     return VB_MEM_OK;
@@ -283,6 +308,9 @@ static inline bool vb_place_follows(const struct vb_responder *r, uint32_t facts
 }
 bool vb_place_may(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
                   uint32_t len, enum vb_access need, uint8_t **at);
+// Where that says no and resp.copied is set: moves the bytes. False: refused, or gone.
+bool vb_place_copy(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
+                   uint32_t len, enum vb_access need, uint8_t *bytes);
 // Who writes into the receive entry in use.
 struct vb_accessor vb_place_who(const struct vb_qpc *qp);
 // The receive entry in use is done with; its completion is due.

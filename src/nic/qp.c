@@ -137,6 +137,8 @@ static void retire_path(struct vb_pu *pu, struct vb_qpc *qp)
 
 static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
 {
+    if (pu->turn_of == qp)
+        pu->turn_of = NULL;
     if (vb_link_queued(&qp->run))
         vb_link_remove(&qp->run);
     if (pu->recv_done == qp)
@@ -186,7 +188,7 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         struct vb_path *path = malloc(sizeof *path);
         struct vb_peer *peer = &pu->nobody; // nothing of UC is ever in flight
         if (path && qp->type != VB_QPT_UC)
-            peer = vb_peer_join(pu, &m->remote);
+            peer = vb_peer_join(pu, &m->remote, qp->share);
         if (!path || !peer) {
             free(path);
             return -ENOMEM;
@@ -356,6 +358,8 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
     atomic_init(&qp->rq.gate.open, a->rq_start);
     qp->sq.source.cross = a->cross_channel;
     qp->plain = a->type == VB_QPT_RC && !a->cross_channel;
+    qp->entry_max = VB_MESSAGE_MAX;
+    qp->charge_shift = VB_CHARGE_SHIFT;
     qp->fetch_depth = a->fetch_depth ? a->fetch_depth : send_cq->pu->dev->fetch_depth;
     if (a->cross_channel && vb_cross_create(qp, a) != 0) {
         free(qp);

@@ -9,6 +9,7 @@
 #include "nic/congestion.h"
 #include "nic/cross.h"
 #include "nic/dev.h"
+#include "nic/share.h"
 #include "nic/srq.h"
 #include "nic/timer.h"
 #include "nic/wr.h"
@@ -131,6 +132,7 @@ struct vb_responder {
     bool nak_sent; // silent about packets ahead until one in sequence comes
     bool closing;  // a fatal NAK is owed; the queue pair fails once it is sent
     bool gone;     // memory was refused because it is not there: our fault, not the peer's
+    bool copied;   // or because it has to be copied
     bool unacked;  // something that asked for no ACK has come since the last one
     uint32_t nak_psn;
     uint32_t far_psn; // the farthest packet that was dropped since the expected one was missed
@@ -150,11 +152,16 @@ struct vb_responder {
     uint32_t told_limit;       // up to this message
 };
 
+enum {
+    VB_CHARGE_SHIFT = 12 // an entry takes one part of a turn, and one for each 4 KB that it moves
+};
+
 struct vb_qpc {
     struct vb_link run;  // in the PU's run list
     struct vb_link wait; // for its peer's window
     struct vb_peer *peer;
     struct vb_pu *pu;
+    struct vb_share_part *share; // NULL: share 0
     uint32_t qpn;
     uint32_t pd;
     enum vb_qp_type type;
@@ -192,6 +199,9 @@ struct vb_qpc {
     struct vb_cross *cross;           // NULL: no cross-channel work
     struct vb_spread *spread;         // UD: whose receives its datagrams take; NULL: its own
     uint32_t spreads;                 // places that it has in those of others
+    uint32_t entry_max;               // bytes that one entry of a loop may move,
+    uint32_t charge_shift;            // and of how many it takes a further part of a turn
+    struct vb_share_bill bill;
 };
 
 static inline bool vb_qpc_is_reliable(const struct vb_qpc *qp)

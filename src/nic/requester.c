@@ -457,8 +457,11 @@ static bool gather(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr, uint32
         if (*lent)
             return true;
     }
-    return vb_gather(pu, vb_qpc_who(qp), vb_wr_segs(wr), wr->num_seg, offset, dst, len) ==
-           VB_MEM_OK;
+    enum vb_mem_refusal r =
+        vb_gather(pu, vb_qpc_who(qp), vb_wr_segs(wr), wr->num_seg, offset, dst, len);
+    if (__builtin_expect(r == VB_MEM_COPIED, 0))
+        r = vb_gather_list(pu, vb_qpc_who(qp), vb_wr_segs(wr), wr->num_seg, offset, dst, len);
+    return r == VB_MEM_OK;
 }
 
 // A packet of the queue pair's connection, without what its opcode adds.

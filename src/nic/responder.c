@@ -263,7 +263,8 @@ static enum vb_rx_verdict read_request(struct vb_pu *pu, struct vb_qpc *qp,
 
     if (pkt->dma_len > VB_MESSAGE_MAX)
         return refuse(pu, qp, VB_NAK_INVALID_REQUEST);
-    if (!vb_place_may(pu, qp, r->pd, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &at))
+    if (!vb_place_may(pu, qp, r->pd, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &at) &&
+        !r->copied)
         return refuse(pu, qp, VB_NAK_REMOTE_ACCESS);
     owe_job(pu, qp,
             &(struct vb_read_job){
@@ -532,16 +533,21 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
     };
     uint8_t *src = NULL;
 
-    if (!vb_place_may(pu, qp, job->pd, job->rkey, job->raddr, len, VB_REMOTE_READ, &src)) {
+    uint8_t *dst = vb_pu_tx_at(pu) + vb_opcode_table[pkt.opcode].header_bytes;
+
+    bool here = vb_place_may(pu, qp, job->pd, job->rkey, job->raddr, len, VB_REMOTE_READ, &src);
+    if (!here && !(r->copied && vb_place_copy(pu, qp, job->pd, job->rkey, job->raddr, len,
+                                              VB_REMOTE_READ, dst))) {
         job_fails(pu, qp, job);
         return false;
     }
     if (job->first || last)
         pkt.syndrome = vb_credit_tell(pu, qp);
-    bool lent = len >= pu->dev->lend_bytes;
-    if (len > 0 && !lent)
-        memcpy(vb_pu_tx_at(pu) + vb_opcode_table[pkt.opcode].header_bytes, src, len);
-    vb_pu_touch(pu, src, len, false);
+    bool lent = len >= pu->dev->lend_bytes && here;
+    if (len > 0 && !lent && here)
+        memcpy(dst, src, len);
+    if (here)
+        vb_pu_touch(pu, src, len, false);
     put_answer(pu, qp, &pkt, lent ? src : NULL);
     job->raddr += len;
     job->len -= len;

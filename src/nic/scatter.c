@@ -8,8 +8,9 @@
 struct pieces {
     uint32_t count;
     struct {
-        uint8_t *at;
-        uint32_t len;
+        uint8_t *at; // NULL: copied, by these
+        uint32_t len, key;
+        uint64_t addr;
     } piece[VB_MAX_SGE];
 };
 
@@ -27,8 +28,13 @@ static enum vb_mem_refusal resolve(const struct vb_pu *pu, struct vb_accessor wh
         enum vb_mem_refusal r =
             vb_mem_access(&pu->dev->mkeys, who, seg[i].key, seg[i].addr + offset, take, need,
                           &out->piece[out->count].at);
-        if (r != VB_MEM_OK)
+        if (r == VB_MEM_COPIED) {
+            out->piece[out->count].at = NULL;
+            out->piece[out->count].key = seg[i].key;
+            out->piece[out->count].addr = seg[i].addr + offset;
+        } else if (r != VB_MEM_OK) {
             return r;
+        }
         out->piece[out->count++].len = take;
         len -= take;
         offset = 0;
@@ -45,12 +51,17 @@ enum vb_mem_refusal vb_gather_list(struct vb_pu *pu, struct vb_accessor who,
 
     if (r != VB_MEM_OK)
         return r;
-    for (uint32_t i = 0; i < p.count; i++) {
-        memcpy(dst, p.piece[i].at, p.piece[i].len);
-        vb_pu_touch(pu, p.piece[i].at, p.piece[i].len, false);
+    for (uint32_t i = 0; r == VB_MEM_OK && i < p.count; i++) {
+        if (p.piece[i].at) {
+            memcpy(dst, p.piece[i].at, p.piece[i].len);
+            vb_pu_touch(pu, p.piece[i].at, p.piece[i].len, false);
+        } else {
+            r = vb_mem_copy(&pu->dev->mkeys, who, p.piece[i].key, p.piece[i].addr, p.piece[i].len,
+                            VB_LOCAL_READ, dst);
+        }
         dst += p.piece[i].len;
     }
-    return VB_MEM_OK;
+    return r;
 }
 
 enum vb_mem_refusal vb_lend(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
@@ -65,10 +76,17 @@ enum vb_mem_refusal vb_lend(struct vb_pu *pu, struct vb_accessor who, const stru
     enum vb_mem_refusal r = vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len,
                                           VB_LOCAL_READ, &where);
     if (r != VB_MEM_OK)
-        return r;
+        return r == VB_MEM_COPIED ? VB_MEM_OK : r;
     vb_pu_touch(pu, where, len, false);
     *at = where;
     return VB_MEM_OK;
+}
+
+static enum vb_mem_refusal store(struct vb_pu *pu, struct vb_accessor who, uint32_t key,
+                                 uint64_t addr, const uint8_t *src, uint32_t len)
+{
+    return vb_mem_copy(&pu->dev->mkeys, who, key, addr, len, VB_LOCAL_WRITE,
+                       (uint8_t *)(uintptr_t)src);
 }
 
 enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
@@ -82,7 +100,7 @@ enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const s
         r = vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len, VB_LOCAL_WRITE,
                           &at);
         if (r != VB_MEM_OK)
-            return r;
+            return r == VB_MEM_COPIED ? store(pu, who, seg->key, seg->addr + offset, src, len) : r;
         memcpy(at, src, len);
         vb_pu_touch(pu, at, len, true);
         return VB_MEM_OK;
@@ -90,10 +108,14 @@ enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const s
     r = resolve(pu, who, seg, num_seg, offset, len, VB_LOCAL_WRITE, &p);
     if (r != VB_MEM_OK)
         return r;
-    for (uint32_t i = 0; i < p.count; i++) {
-        memcpy(p.piece[i].at, src, p.piece[i].len);
-        vb_pu_touch(pu, p.piece[i].at, p.piece[i].len, true);
+    for (uint32_t i = 0; r == VB_MEM_OK && i < p.count; i++) {
+        if (p.piece[i].at) {
+            memcpy(p.piece[i].at, src, p.piece[i].len);
+            vb_pu_touch(pu, p.piece[i].at, p.piece[i].len, true);
+        } else {
+            r = store(pu, who, p.piece[i].key, p.piece[i].addr, src, p.piece[i].len);
+        }
         src += p.piece[i].len;
     }
-    return VB_MEM_OK;
+    return r;
 }

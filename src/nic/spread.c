@@ -75,25 +75,40 @@ int vb_dev_qp_spread(struct vb_dev *dev, uint32_t qpn, const struct vb_spread_at
     }
     for (uint32_t i = 0; i < attr->count; i++)
         s->member[i]->spreads++;
+    s->next = dev->spreads;
+    dev->spreads = s;
     qp->spread = s;
     return 0;
 }
 
-static void forget(struct vb_spread *s, const struct vb_qpc *gone)
+static void forget(struct vb_spread *s, struct vb_qpc *gone)
 {
+    for (uint32_t i = 0; i < s->count && gone->spreads; i++) {
+        if (s->member[i] != gone)
+            continue;
+        s->member[i] = NULL;
+        gone->spreads--;
+    }
+}
+
+static void end(struct vb_dev *dev, struct vb_spread *s)
+{
+    struct vb_spread **at = &dev->spreads;
+
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
     for (uint32_t i = 0; i < s->count; i++)
-        if (s->member[i] == gone)
-            s->member[i] = NULL;
+        if (s->member[i])
+            s->member[i]->spreads--;
+    free(s);
 }
 
 void vb_spread_leave(struct vb_dev *dev, struct vb_qpc *qp)
 {
-    for (uint32_t i = 0; qp->spread && i < qp->spread->count; i++)
-        if (qp->spread->member[i])
-            qp->spread->member[i]->spreads--;
-    free(qp->spread);
+    if (qp->spread)
+        end(dev, qp->spread);
     qp->spread = NULL;
-    for (uint32_t i = 0; qp->spreads && i < VB_DOORBELL_QPS; i++)
-        if (dev->qps[i] && dev->qps[i]->spread)
-            forget(dev->qps[i]->spread, qp);
+    for (struct vb_spread *s = dev->spreads; s && qp->spreads; s = s->next)
+        forget(s, qp);
 }

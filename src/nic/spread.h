@@ -19,6 +19,7 @@ enum {
 };
 
 struct vb_spread {
+    struct vb_spread *next; // of the device
     uint32_t count;
     uint32_t fields;
     uint8_t key[VB_SPREAD_KEY];

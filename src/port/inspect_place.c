@@ -72,8 +72,8 @@ static int call(const char path[VB_INSPECT_PATH])
     if (lstat(path, &before) < 0)
         return -errno;
     int fd = connect_to(path);
-    if (fd == -ECONNREFUSED && lstat(path, &after) == 0 && after.st_ino == before.st_ino &&
-        after.st_ctim.tv_sec == before.st_ctim.tv_sec &&
+    if (fd == -ECONNREFUSED && before.st_uid == geteuid() && lstat(path, &after) == 0 &&
+        after.st_ino == before.st_ino && after.st_ctim.tv_sec == before.st_ctim.tv_sec &&
         after.st_ctim.tv_nsec == before.st_ctim.tv_nsec)
         unlink(path);
     return fd;
@@ -87,7 +87,8 @@ int vb_inspect_call(const struct vb_inspect_name *name, pid_t *pid)
 
     if (fd < 0)
         return fd;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) < 0 || who.uid != geteuid()) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) < 0 ||
+        (who.uid != geteuid() && geteuid() != 0)) {
         close(fd);
         return -EPERM;
     }
@@ -109,6 +110,8 @@ uint32_t vb_inspect_dirs(char dirs[VB_INSPECT_DIRS][VB_INSPECT_PATH])
     // What a program with another environment would take.
     snprintf(dirs[count++], VB_INSPECT_PATH, "/tmp/verbena-%u", (unsigned)geteuid());
     snprintf(dirs[count++], VB_INSPECT_PATH, "/run/user/%u/verbena", (unsigned)geteuid());
+    if (geteuid() == 0)
+        snprintf(dirs[count++], VB_INSPECT_PATH, "/run/verbena"); // of the system's hull
     uint32_t kept = 1;
     for (uint32_t i = 1; i < count; i++) {
         if (strcmp(dirs[i], dirs[0]) == 0)
@@ -158,6 +161,21 @@ static int read_names(DIR *list, const char *dir, struct vb_inspect_name **names
     return err;
 }
 
+// Who looks there must know who could have put a socket there: he himself, or, for root, who it
+// belongs to.
+static int check_dir(const char *dir)
+{
+    struct stat st;
+
+    if (geteuid() != 0)
+        return vb_shm_check_dir(dir, NULL);
+    if (lstat(dir, &st) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    return st.st_mode & 022 ? -EPERM : 0;
+}
+
 int vb_inspect_list(const char *dir, struct vb_inspect_name **names, uint32_t *count)
 {
     DIR *list = opendir(dir);
@@ -166,7 +184,7 @@ int vb_inspect_list(const char *dir, struct vb_inspect_name **names, uint32_t *c
     *count = 0;
     if (!list)
         return errno == ENOENT ? 0 : -errno;
-    int err = vb_shm_check_dir(dir, NULL);
+    int err = check_dir(dir);
     if (!err)
         err = read_names(list, dir, names, count);
     closedir(list);

@@ -14,7 +14,7 @@
 
 enum {
     VB_INSPECT_PATH = sizeof(((struct sockaddr_un *)0)->sun_path),
-    VB_INSPECT_DIRS = 3, // that may be the user's, by what its environment says
+    VB_INSPECT_DIRS = 4, // that may be the user's, by what its environment says
 };
 
 struct vb_inspect_place {
@@ -45,11 +45,12 @@ struct vb_inspect_name {
 // The directories that NICs of this user may be in. Returns how many.
 uint32_t vb_inspect_dirs(char dirs[VB_INSPECT_DIRS][VB_INSPECT_PATH]);
 // The names in a directory, by process and number; the caller frees them. 0 or a negative errno:
-// -EPERM if the directory is not ours alone.
+// -EPERM if the directory is not ours alone, or, if we are root, its owner's.
 int vb_inspect_list(const char *dir, struct vb_inspect_name **names, uint32_t *count);
 // Connects without waiting. A descriptor, or a negative errno: -ECONNREFUSED or -ENOENT if the
 // process is gone, and its name is then removed; -EAGAIN if too many others wait; -EPERM if
-// somebody else listens there. *pid becomes the listener's, 0 if we cannot see it.
+// somebody else listens there and we are not root. *pid becomes the listener's, 0 if we cannot see
+// it.
 int vb_inspect_call(const struct vb_inspect_name *name, pid_t *pid);
 
 #endif

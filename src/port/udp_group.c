@@ -17,14 +17,18 @@
 enum {
     DATAGRAMS = 16,
     SOURCES = 16, // power of two
+    LEFT = 64,    // groups that were left and are kept
     ROOM_BYTES = (VB_FRAME_MAX + VB_ICRC_BYTES + 63) & ~63,
 };
 
-// Stays until the port is closed, since frames that it brought may point to its address.
+// Stays when it is left, since frames that it brought may point to its address. Of those there are
+// so many, and then the oldest becomes another one.
 struct udp_group {
     struct udp_group *next;
     struct vb_ip ip;
-    int fd; // -1: left
+    unsigned interface;
+    int fd;      // -1: left
+    bool silent; // since the last receive, at least
     struct mmsghdr msg[DATAGRAMS];
     struct iovec iov[DATAGRAMS];
     union udp_address from[DATAGRAMS];
@@ -34,7 +38,22 @@ struct udp_group {
 
 // ---- joining
 
-// The interface of an IPv6 address; 0: the system chooses.
+static bool is_at(const struct ifaddrs *a, const struct vb_ip *ip)
+{
+    union udp_address at;
+    if (!a->ifa_addr || (a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6))
+        return false;
+    if (vb_ip_is_v4(ip) && ip->b[12] == 127) // it has all of them
+        return a->ifa_flags & IFF_LOOPBACK;
+    if (a->ifa_addr->sa_family == AF_INET)
+        memcpy(&at.v4, a->ifa_addr, sizeof at.v4);
+    else
+        memcpy(&at.v6, a->ifa_addr, sizeof at.v6);
+    struct vb_ip own = vb_udp_address_ip(&at);
+    return vb_ip_equal(&own, ip);
+}
+
+// The interface of an address; 0: the system chooses.
 static unsigned interface_of(const struct vb_ip *ip)
 {
     struct ifaddrs *all;
@@ -42,14 +61,9 @@ static unsigned interface_of(const struct vb_ip *ip)
 
     if (getifaddrs(&all) < 0)
         return 0;
-    for (const struct ifaddrs *a = all; a && !index; a = a->ifa_next) {
-        union udp_address at;
-        if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET6)
-            continue;
-        memcpy(&at.v6, a->ifa_addr, sizeof at.v6);
-        if (memcmp(&at.v6.sin6_addr, ip->b, 16) == 0)
+    for (const struct ifaddrs *a = all; a && !index; a = a->ifa_next)
+        if (is_at(a, ip))
             index = if_nametoindex(a->ifa_name);
-    }
     freeifaddrs(all);
     return index;
 }
@@ -83,9 +97,8 @@ static int join_v4(const struct udp *u, const struct vb_ip *ip, int fd)
     return 0;
 }
 
-static int join_v6(const struct udp *u, const struct vb_ip *ip, int fd)
+static int join_v6(const struct vb_ip *ip, unsigned index, int fd)
 {
-    unsigned index = interface_of(&u->port.local);
     struct sockaddr_in6 at = {
         .sin6_family = AF_INET6, .sin6_port = htons(VB_ROCE_UDP_PORT), .sin6_scope_id = index};
     struct ipv6_mreq who = {.ipv6mr_interface = index};
@@ -117,14 +130,14 @@ int vb_udp_watch(struct udp *u, int fd)
     return epoll_ctl(u->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
-static int open_group(struct udp *u, const struct vb_ip *ip)
+static int open_group(struct udp *u, const struct vb_ip *ip, unsigned interface)
 {
     int on = 1;
     int fd = socket(u->ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    int error = u->ipv6 ? join_v6(u, ip, fd) : join_v4(u, ip, fd);
+    int error = u->ipv6 ? join_v6(ip, interface, fd) : join_v4(u, ip, fd);
     if (error == 0)
         error = vb_udp_watch(u, fd);
     if (error == 0)
@@ -141,6 +154,20 @@ static struct udp_group *find(const struct udp *u, const struct vb_ip *ip)
     return g;
 }
 
+// One that was left and can become another. NULL: there are few, or its frames may still be here.
+static struct udp_group *find_left(const struct udp *u)
+{
+    struct udp_group *oldest = NULL;
+    uint32_t left = 0;
+
+    for (struct udp_group *g = u->groups; g; g = g->next) {
+        left += g->fd < 0;
+        if (g->fd < 0 && g->silent)
+            oldest = g;
+    }
+    return left < LEFT ? NULL : oldest;
+}
+
 static void prepare(struct udp_group *g, socklen_t address_bytes)
 {
     for (unsigned i = 0; i < DATAGRAMS; i++) {
@@ -152,48 +179,96 @@ static void prepare(struct udp_group *g, socklen_t address_bytes)
     }
 }
 
-// The port itself or a side, by the family of the group's address.
-static struct udp *side_for(struct udp *u, const struct vb_ip *ip)
+static int join_at(struct udp *u, const struct vb_ip *ip, unsigned interface)
 {
-    for (uint32_t i = 0; i < u->sides; i++)
-        if (vb_ip_is_v4(ip) == u->ipv6 && vb_ip_is_v4(ip) != u->side[i]->ipv6)
-            return u->side[i];
-    return u;
-}
-
-int vb_udp_group_join(struct vb_port *port, const struct vb_ip *ip)
-{
-    struct udp *u = side_for((struct udp *)port, ip);
     struct udp_group *g = find(u, ip);
+    int fd = open_group(u, ip, interface);
 
-    if (vb_ip_is_v4(ip) == u->ipv6)
-        return -EAFNOSUPPORT;
-    int fd = open_group(u, ip);
     if (fd < 0)
         return fd;
+    if (!g) {
+        g = find_left(u);
+        if (g)
+            memset(g->source, 0, sizeof g->source);
+    }
     if (!g) {
         g = calloc(1, sizeof *g);
         if (!g) {
             close(fd);
             return -ENOMEM;
         }
-        g->ip = *ip;
         g->next = u->groups;
         u->groups = g;
     }
+    g->ip = *ip;
+    g->interface = interface;
     g->fd = fd;
     prepare(g, u->address_bytes);
     return 0;
 }
 
+// ---- the port and its sides: a group is joined once at each interface that they are on
+
+static struct udp *part_of(struct udp *u, uint32_t i)
+{
+    return i == 0 ? u : u->side[i - 1];
+}
+
+static bool hears(struct udp *u, const struct vb_ip *ip, unsigned interface)
+{
+    for (uint32_t i = 0; i <= u->sides; i++) {
+        const struct udp_group *g = find(part_of(u, i), ip);
+        if (g && g->fd >= 0 && g->interface == interface)
+            return true;
+    }
+    return false;
+}
+
+// 1: it is of the other family, or hears it by another part.
+static int join_by(struct udp *u, struct udp *part, const struct vb_ip *ip)
+{
+    unsigned interface = interface_of(&part->port.local);
+    if (vb_ip_is_v4(ip) == part->ipv6 || hears(u, ip, interface))
+        return 1;
+    return join_at(part, ip, interface);
+}
+
+// One of them is enough: others may be on interfaces that have no groups.
+int vb_udp_group_join(struct vb_port *port, const struct vb_ip *ip)
+{
+    struct udp *u = (struct udp *)port;
+    int error = -EAFNOSUPPORT;
+    bool joined = false;
+
+    for (uint32_t i = 0; i <= u->sides; i++) {
+        int result = join_by(u, part_of(u, i), ip);
+        joined = joined || result == 0;
+        if (result < 0)
+            error = result;
+    }
+    return joined ? 0 : error;
+}
+
+void vb_udp_group_follow(struct udp *u, struct udp *side)
+{
+    for (uint32_t i = 0; i <= u->sides; i++)
+        for (const struct udp_group *g = part_of(u, i)->groups; g; g = g->next)
+            if (g->fd >= 0)
+                (void)join_by(u, side, &g->ip);
+}
+
 void vb_udp_group_leave(struct vb_port *port, const struct vb_ip *ip)
 {
-    struct udp_group *g = find(side_for((struct udp *)port, ip), ip);
+    struct udp *u = (struct udp *)port;
 
-    if (!g || g->fd < 0)
-        return;
-    close(g->fd); // which ends watching it and the membership, too
-    g->fd = -1;
+    for (uint32_t i = 0; i <= u->sides; i++) {
+        struct udp_group *g = find(part_of(u, i), ip);
+        if (!g || g->fd < 0)
+            continue;
+        close(g->fd); // which ends watching it and the membership, too
+        g->fd = -1;
+        g->silent = false;
+    }
 }
 
 void vb_udp_group_fini(struct udp *u)
@@ -256,8 +331,10 @@ uint32_t vb_udp_group_receive(struct udp *u, struct vb_rx_frame *frames, uint32_
 {
     uint32_t made = 0;
 
-    for (struct udp_group *g = u->groups; g && made < room; g = g->next)
+    for (struct udp_group *g = u->groups; g && made < room; g = g->next) {
+        g->silent = g->fd < 0;
         if (g->fd >= 0)
             made += receive(u, g, frames + made, room - made);
+    }
     return made;
 }

@@ -45,18 +45,28 @@ static bool is_any(const char *address)
     return strspn(address, "0") == strlen(address);
 }
 
-static bool find_socket(const union udp_address *at, struct socket_line *line)
+// At the address, in the table's words, or at all of them.
+static bool find_in(const char *path, const char *address, unsigned port, struct socket_line *line)
 {
-    char wanted[33];
-    FILE *table = fopen(at->any.sa_family == AF_INET6 ? "/proc/net/udp6" : "/proc/net/udp", "re");
+    FILE *table = fopen(path, "re");
     bool found = false;
-    address_text(at, wanted);
     while (table != NULL && !found && read_line(table, line))
-        found = line->port == ntohs(at->v4.sin_port) &&
-                (strcmp(line->address, wanted) == 0 || is_any(line->address));
+        found =
+            line->port == port && (strcmp(line->address, address) == 0 || is_any(line->address));
     if (table != NULL)
         fclose(table);
     return found;
+}
+
+// A socket of IPv6 at all addresses has those of IPv4, too.
+static bool find_socket(const union udp_address *at, struct socket_line *line)
+{
+    char address[33];
+    unsigned port = ntohs(at->v4.sin_port);
+    address_text(at, address);
+    if (at->any.sa_family == AF_INET && find_in("/proc/net/udp", address, port, line))
+        return true;
+    return find_in("/proc/net/udp6", address, port, line);
 }
 
 static bool has_socket(const char *pid, unsigned long inode)
@@ -99,13 +109,18 @@ static bool name_process(unsigned long inode, char text[UDP_HOLDER_TEXT])
     return found;
 }
 
-void vb_udp_holder(const union udp_address *at, char text[UDP_HOLDER_TEXT])
+enum udp_holder vb_udp_holder(const union udp_address *at, char text[UDP_HOLDER_TEXT])
 {
     struct socket_line line;
-    if (find_socket(at, &line) && line.inode != 0) {
-        if (!name_process(line.inode, text))
-            snprintf(text, UDP_HOLDER_TEXT, "a process of user %u", line.user);
-        return;
+    if (!find_socket(at, &line)) {
+        snprintf(text, UDP_HOLDER_TEXT, "another NIC or the kernel's rdma_rxe");
+        return UDP_HOLDER_UNSEEN;
     }
-    snprintf(text, UDP_HOLDER_TEXT, "another NIC or the kernel's rdma_rxe");
+    if (line.inode == 0) { // not a process's
+        snprintf(text, UDP_HOLDER_TEXT, "the kernel, for its soft-RoCE (rdma_rxe)");
+        return UDP_HOLDER_KERNEL;
+    }
+    if (!name_process(line.inode, text))
+        snprintf(text, UDP_HOLDER_TEXT, "a process of user %u", line.user);
+    return UDP_HOLDER_PROCESS;
 }

@@ -9,8 +9,13 @@ enum {
     UDP_HOLDER_TEXT = 64
 };
 
-// Writes "process 1234 (name)", "a process of user 1000", or "another NIC or the kernel's rdma_rxe"
-// if nothing can be found out.
-void vb_udp_holder(const union udp_address *at, char text[UDP_HOLDER_TEXT]);
+enum udp_holder {
+    UDP_HOLDER_UNSEEN,  // "another NIC or the kernel's rdma_rxe": nothing can be found out
+    UDP_HOLDER_PROCESS, // "process 1234 (name)", or "a process of user 1000"
+    UDP_HOLDER_KERNEL,  // "the kernel, for its soft-RoCE (rdma_rxe)"
+};
+
+// Writes who it is in words.
+enum udp_holder vb_udp_holder(const union udp_address *at, char text[UDP_HOLDER_TEXT]);
 
 #endif

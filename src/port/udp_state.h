@@ -193,6 +193,7 @@ void vb_udp_group_init(struct udp *u);
 void vb_udp_group_fini(struct udp *u);
 int vb_udp_group_join(struct vb_port *port, const struct vb_ip *ip);
 void vb_udp_group_leave(struct vb_port *port, const struct vb_ip *ip);
+void vb_udp_group_follow(struct udp *u, struct udp *side); // joins what its neighbours have joined
 uint32_t vb_udp_group_receive(struct udp *u, struct vb_rx_frame *frames, uint32_t room);
 
 #endif

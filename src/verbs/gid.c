@@ -106,7 +106,7 @@ static void add_outward(struct vb_verbs_gids *g, const char *far)
         close(fd);
 }
 
-// Any that no interface but the loopback has, link-local ones left out.
+// Any of an interface that is not the loopback, link-local ones left out.
 static void add_others(struct vb_verbs_gids *g, int family)
 {
     struct ifaddrs *all = NULL;
@@ -133,7 +133,7 @@ void vb_verbs_list_gids(struct vb_nic *nic, struct vb_verbs_gids *g)
 
     g->count = 1;
     vb_nic_gid(nic, g->gid[0].raw);
-    if (port && strcmp(port, "shm") == 0)
+    if ((port && strcmp(port, "shm") == 0) || vb_verbs_hull())
         return;
     if (given && *given) {
         for (uint32_t i = 0; vb_verbs_address(i, &address); i++)

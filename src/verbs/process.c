@@ -44,11 +44,31 @@ static void after_fork_in_child(void)
     vb_fifo_init(&process.contexts); // another thread may have been changing it
 }
 
+const char *vb_verbs_hull(void)
+{
+    const char *name = getenv("VERBENA_HULL");
+    return name && *name ? name : NULL;
+}
+
 uint32_t vb_verbs_units(void)
 {
-    const char *text = getenv("VERBENA_PUS");
+    const char *text = vb_verbs_hull() ? NULL : getenv("VERBENA_PUS");
     unsigned long units = text ? strtoul(text, NULL, 10) : 1;
     return units >= 1 && units <= 16 && (units & (units - 1)) == 0 ? (uint32_t)units : 1;
+}
+
+// Such a program's memory is its own: the hull copies it.
+static int attach_nic(struct vb_nic **nic)
+{
+    char why[VB_ERROR_TEXT] = "";
+    const struct vb_nic_opts opts = {.hull = vb_verbs_hull(), .copy = true, .error_text = why};
+    int err = vb_nic_open(&opts, nic);
+
+    if (err)
+        vb_verbs_log(VB_VERBS_ALWAYS, "ibv_open_device: %s", why);
+    else
+        vb_verbs_log(VB_VERBS_INFO, "verbena0 is the hull's NIC %s", opts.hull);
+    return err;
 }
 
 static int open_nic(struct vb_nic **nic)
@@ -57,6 +77,8 @@ static int open_nic(struct vb_nic **nic)
     char why[VB_ERROR_TEXT] = "";
     int err = -EADDRINUSE;
 
+    if (vb_verbs_hull())
+        return attach_nic(nic);
     for (uint32_t i = 0; err == -EADDRINUSE && vb_verbs_address(i, &address); i++) {
         const struct vb_nic_opts opts = {
             .address = address.text, .units = vb_verbs_units(), .error_text = why};

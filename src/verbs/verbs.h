@@ -274,6 +274,8 @@ struct ibv_device *vb_verbs_device(void);
 struct vb_nic *vb_verbs_nic_get(void);
 void vb_verbs_nic_put(struct vb_nic *nic);
 uint32_t vb_verbs_units(void);
+// The hull that the NIC is to be of; NULL: it is the process's own.
+const char *vb_verbs_hull(void);
 // Holds back events, and objects that they may name.
 void vb_verbs_process_lock(void);
 void vb_verbs_process_unlock(void);

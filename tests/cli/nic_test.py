@@ -131,6 +131,7 @@ class Nic(WithFiles):
         self.refused(2, "--socket", "here", said="a path from / on")
         self.refused(2, "--config", self.path("two", "[nic a]\n[nic b]\n"), "--socket", "/x",
                      said="there are 2")
+        self.refused(2, "--name", "a:b", said="--name is letters, digits, - and _, not 'a:b'")
         self.refused(2, "--ready-fd", "99", said="--ready-fd 99 is not open")
         self.refused(1, "--port", "ship", said="no port 'ship'")
         self.refused(1, "--address", "192.0.2.1", "--port", "udp", said="NIC verbena0: ")

@@ -31,7 +31,7 @@ RANKS = {"public": -1, "base": 0, "wire": 1, "nic": 2, "cm": 3, "chain": 3, "ker
          "cost": 4, "port": 4, "host": 5, "hull": 6, "kv": 6, "verbs": 6, "mlx5": 7, "efa": 7,
          "sim": 6, "rdmacm": 7, "rsocket": 7, "rspreload": 7, "cli": 7}
 ISOLATED = {"public": {"public"}, "kv": {"public", "kv"}}
-ISOLATED |= {"rsocket": {"rsocket"}, "rspreload": {"rspreload"}}
+ISOLATED |= {"rsocket": {"rsocket"}, "rspreload": {"rspreload", "rsocket"}}
 PURE = {"wire", "nic", "cm", "chain", "cost", "kernel", "rma"}
 STATELESS = set(RANKS) - {"cli"}
 # fork(), exit(), opening a device and descriptors name no object

@@ -2,6 +2,7 @@
 // Processes that share one address.
 #include "crowd.h"
 
+#include "hull/hull.h"
 #include "verbena/nic.h"
 
 #include <setjmp.h>
@@ -57,7 +58,7 @@ struct side {
     struct vb_cq *cq;
     struct vb_qp *qp;
     struct vb_mr *mr;
-    uint8_t memory[2 * PING_BYTES];
+    uint8_t *memory; // for two pings
     uint32_t number; // of the next ping
 };
 
@@ -80,16 +81,48 @@ static bool take_addresses(struct side *s)
     return true;
 }
 
-static bool open_side(struct side *s)
+// A hull of this process, and the NIC that is attached to it: who kills the one kills the other.
+static bool open_hull(struct side *s)
 {
-    struct vb_pd *pd;
+    struct vb_hull_config *config = malloc(sizeof *config);
+    char path[108], text[256];
+    struct vb_hull *hull;
+    void *memory = NULL;
+    const struct vb_nic_opts opts = {.hull = path, .drain_ms = 1, .error_text = s->me->why};
+
+    snprintf(text, sizeof text, "[nic crowd%d]\naddress = %s\nport = %s\n", (int)getpid(),
+             s->crowd->address[0], s->crowd->port ? s->crowd->port : "udp");
+    if (!config || vb_hull_config_parse(text, (uint32_t)strlen(text), config, s->me->why) != 0 ||
+        vb_hull_open(config, 0, &hull, s->me->why) != 0)
+        return false;
+    memcpy(path, hull->path, sizeof path);
+    free(config);
+    if (vb_nic_open(&opts, &s->nic) != 0 ||
+        vb_hull_alloc(s->nic, NULL, 2 * PING_BYTES, &memory) != 0)
+        return false;
+    s->memory = memory;
+    return true;
+}
+
+static bool open_nic(struct side *s)
+{
+    static uint8_t memory[2 * PING_BYTES];
     const struct vb_nic_opts opts = {.address = s->crowd->address[0],
                                      .port = "udp",
                                      .faults = "off",
                                      .units = s->crowd->units,
                                      .drain_ms = 1,
                                      .error_text = s->me->why};
-    if (vb_nic_open(&opts, &s->nic) != 0 || !take_addresses(s))
+    s->memory = memory;
+    return vb_nic_open(&opts, &s->nic) == 0 && take_addresses(s);
+}
+
+static bool open_side(struct side *s)
+{
+    unsigned mate = (unsigned)(s->me - s->crowd->mate);
+    struct vb_pd *pd;
+
+    if (!(s->crowd->hulls >> mate & 1 ? open_hull(s) : open_nic(s)))
         return false;
     if (vb_pd_alloc(s->nic, &pd) != 0 || vb_channel_create(s->nic, &s->channel) != 0)
         return false;
@@ -97,7 +130,7 @@ static bool open_side(struct side *s)
                                   .channel = s->channel,
                                   .unit = s->crowd->units > 1 ? 1 + (uint32_t)s->asks : 0};
     if (vb_cq_create(s->nic, &cq, &s->cq) != 0 ||
-        vb_mr_reg(pd, s->memory, sizeof s->memory, VB_RIGHT_LOCAL_WRITE, &s->mr) != 0)
+        vb_mr_reg(pd, s->memory, 2 * PING_BYTES, VB_RIGHT_LOCAL_WRITE, &s->mr) != 0)
         return false;
     const struct vb_qp_opts qp = {
         .send_cq = s->cq, .recv_cq = s->cq, .send_depth = DEPTH, .recv_depth = DEPTH};
@@ -261,6 +294,18 @@ void crowd_add_pair(struct crowd *c)
 struct crowd *crowd_start(const char *address, unsigned count, bool sleepy, uint32_t units)
 {
     return crowd_start_on(&address, 1, count, sleepy, units);
+}
+
+struct crowd *crowd_start_hulls(const char *address, unsigned count, uint32_t hulls,
+                                const char *port)
+{
+    struct crowd *c = crowd_start_on(&address, 1, 0, false, 1);
+
+    c->hulls = hulls;
+    c->port = port;
+    while (c->count < count)
+        crowd_add_pair(c);
+    return c;
 }
 
 struct crowd *crowd_start_on(const char *const *addresses, unsigned addresses_count, unsigned count,

@@ -32,6 +32,8 @@ struct crowd {
     unsigned addresses; // pairs use them in turn
     bool sleepy;        // the odd ones wait for events instead of polling
     uint32_t units;     // of each NIC
+    uint32_t hulls;     // bits of those who have a hull of their own there, and are attached to it
+    const char *port;   // of the hulls; NULL: udp
     struct crowd_mate mate[CROWD_MAX];
 };
 
@@ -40,6 +42,9 @@ struct crowd *crowd_start(const char *address, unsigned count, bool sleepy, uint
 // The same, each process on all of the addresses.
 struct crowd *crowd_start_on(const char *const *addresses, unsigned addresses_count, unsigned count,
                              bool sleepy, uint32_t units);
+// The same on one address, where some are hulls.
+struct crowd *crowd_start_hulls(const char *address, unsigned count, uint32_t hulls,
+                                const char *port);
 // Two more, connected with each other.
 void crowd_add_pair(struct crowd *c);
 // Longest waits are counted from now on.

@@ -4,6 +4,7 @@
 
 #include "hull_kit.h"
 #include "pair.h"
+#include "runtime_dir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <time.h>
@@ -31,24 +31,12 @@ uint64_t duo_now_ns(void)
 
 int duo_set_up(void **state)
 {
-    char dir[] = "/tmp/verbena-test-XXXXXX";
-    (void)state;
-    return mkdtemp(dir) && setenv("VERBENA_RUNTIME_DIR", dir, 1) == 0 ? 0 : -1;
+    return runtime_dir_make(state);
 }
 
 int duo_tear_down(void **state)
 {
-    (void)state;
-    const char *dir = getenv("VERBENA_RUNTIME_DIR");
-    struct dirent *entry;
-    DIR *list = opendir(dir);
-    // Locks and the registry stay by design, and sockets of the killed.
-    while (list && (entry = readdir(list)))
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(list), entry->d_name, 0);
-    if (list)
-        closedir(list);
-    return rmdir(dir);
+    return runtime_dir_remove(state);
 }
 
 // The test's own, one at a time.

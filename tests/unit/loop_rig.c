@@ -134,7 +134,8 @@ struct loop_queue *loop_queue(struct loop_rig *r, const struct loop_opts *o)
                                                             .fetch_depth = o->depth,
                                                             .rate = o->rate,
                                                             .burst = o->burst,
-                                                            .program = o->program},
+                                                            .program = o->program,
+                                                            .share = o->share},
                                       &q->qpn),
                      0);
     loop_connect(q);

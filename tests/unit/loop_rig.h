@@ -46,7 +46,7 @@ struct loop_opts {
     uint32_t unit;
     bool managed, checks, plain;
     bool strict; // its completion queue fails when it is full
-    uint32_t depth, rate, burst, program;
+    uint32_t depth, rate, burst, program, share;
     uint32_t pd;         // 0: the rig's
     uint32_t cq_entries; // 0: 64
     uint64_t cq_start, start;

@@ -5,6 +5,7 @@
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/shm.h"
+#include "runtime_dir.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
 
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -41,16 +41,8 @@ int kit_make_dir(void **state)
 
 int kit_remove_dir(void **state)
 {
-    char *dir = *state;
-    DIR *d = opendir(dir);
-    if (d == NULL)
-        return -1;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (e->d_name[0] != '.')
-            (void)unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    int error = rmdir(dir);
-    free(dir);
+    int error = runtime_dir_erase(*state);
+    free(*state);
     return error;
 }
 

@@ -2,6 +2,7 @@
 // NICs on several addresses at once: IPv4, IPv6, 127.0.0.0/8 and ::1.
 #include "crowd.h"
 #include "duo.h"
+#include "runtime_dir.h"
 #include "udp_kit.h"
 
 #include <setjmp.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -69,17 +69,6 @@ static void take_all(struct vb_nic *nic)
             fail_msg("%s: %s", address[i], why);
 }
 
-static unsigned count_files(const char *prefix)
-{
-    unsigned count = 0;
-    DIR *d = opendir(getenv("VERBENA_RUNTIME_DIR"));
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        count += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
-    closedir(d);
-    return count;
-}
-
 // ---- taking
 
 static void test_taking(void **state)
@@ -98,13 +87,13 @@ static void test_taking(void **state)
         assert_int_equal(vb_nic_address(nic, i, gid), 0);
         assert_memory_equal(gid, wanted, 16);
         assert_int_equal(vb_nic_address(nic, i + 1, gid), -ENOENT);
-        assert_int_equal(count_files("in-"), i + 1);
+        assert_int_equal(runtime_dir_count("in-"), i + 1);
     }
     vb_nic_gid(nic, gid);
     read_gid(address[0], wanted);
     assert_memory_equal(gid, wanted, 16);
     vb_nic_close(nic);
-    assert_int_equal(count_files("in-"), 0);
+    assert_int_equal(runtime_dir_count("in-"), 0);
 }
 
 static void test_refusals(void **state)
@@ -131,7 +120,7 @@ static void test_refusals(void **state)
     assert_int_equal(take(nic, address[3], why), -ENOSPC);
     vb_nic_close(nic);
     vb_nic_close(memory);
-    assert_int_equal(count_files("in-"), 0);
+    assert_int_equal(runtime_dir_count("in-"), 0);
 }
 
 // ---- connections
@@ -312,6 +301,35 @@ static void test_datagrams(void **state)
     close_ends(&e);
 }
 
+// ---- groups
+
+static const char group[] = "239.7.7.7";
+
+// End 0 is at the first address, end 1 at the one given.
+static void open_for_group(struct ends *e, const char *second, struct vb_qp *qp[2], uint8_t gid[16])
+{
+    read_gid(group, gid);
+    *e = (struct ends){0};
+    e->d.state = &e->state;
+    e->d.end[0].nic = open_on(address[0], "udp", 1);
+    e->d.end[1].nic = open_on(second, "udp", 1);
+    duo_open_ends(&e->d);
+    for (int i = 0; i < 2; i++) {
+        qp[i] = duo_make_qp(&e->d.end[i], (struct vb_qp_opts){.service = VB_SERVICE_UD});
+        assert_int_equal(vb_qp_connect(qp[i], &(struct vb_qp_peer){.qkey = QKEY}), 0);
+    }
+}
+
+static void send_to_group(struct ends *e, struct vb_qp *qp)
+{
+    struct vb_send_wr wr = duo_wr(&e->d, VB_WR_SEND, 2);
+    read_gid(group, wr.to.gid);
+    wr.to.qpn = VB_QPN_MULTICAST;
+    wr.to.qkey = QKEY;
+    duo_post(&e->d, qp, wr, 0, 64);
+    duo_expect(e->d.end[0].cq, 2, VB_WC_OK);
+}
+
 // A group is joined by an address of its family, once there is one: end 1's first is of IPv6.
 static void test_a_group_of_the_other_family(void **state)
 {
@@ -319,31 +337,41 @@ static void test_a_group_of_the_other_family(void **state)
     struct ends e;
     struct vb_qp *qp[2];
     uint8_t gid[16];
-    read_gid("239.7.7.7", gid);
-    e = (struct ends){0};
-    e.d.state = &e.state;
-    e.d.end[0].nic = open_on(address[0], "udp", 1);
-    e.d.end[1].nic = open_on(address[1], "udp", 1);
-    duo_open_ends(&e.d);
-    for (int i = 0; i < 2; i++) {
-        qp[i] = duo_make_qp(&e.d.end[i], (struct vb_qp_opts){.service = VB_SERVICE_UD});
-        assert_int_equal(vb_qp_connect(qp[i], &(struct vb_qp_peer){.qkey = QKEY}), 0);
-    }
+    open_for_group(&e, address[1], qp, gid);
     assert_int_equal(vb_qp_attach(qp[1], gid), -EAFNOSUPPORT);
     assert_int_equal(take(e.d.end[1].nic, address[2], NULL), 0);
     for (int round = 0; round < 2; round++) {
-        struct vb_send_wr wr = duo_wr(&e.d, VB_WR_SEND, 2);
         assert_int_equal(vb_qp_attach(qp[1], gid), 0);
-        memcpy(wr.to.gid, gid, 16);
-        wr.to.qpn = VB_QPN_MULTICAST;
-        wr.to.qkey = QKEY;
         duo_post_recv(&e.d.end[1], qp[1], 1, 0, GRH_BYTES + 64);
-        duo_post(&e.d, qp[0], wr, 0, 64);
-        duo_expect(e.d.end[0].cq, 2, VB_WC_OK);
+        send_to_group(&e, qp[0]);
         duo_expect(e.d.end[1].cq, 1, VB_WC_OK);
         (void)duo_counter(e.d.end[1].nic, "sent_pkts");
-        expect_head(e.d.end[1].memory, address[0], "239.7.7.7");
+        expect_head(e.d.end[1].memory, address[0], group);
         assert_int_equal(vb_qp_detach(qp[1], gid), 0);
+    }
+    close_ends(&e);
+}
+
+// Two addresses on one interface hear what comes there once, whichever was there first.
+static void test_a_group_once_at_an_interface(void **state)
+{
+    (void)state;
+    struct ends e;
+    struct vb_qp *qp[2];
+    uint8_t gid[16];
+    open_for_group(&e, address[2], qp, gid);
+    for (uint32_t i = 0; i < 3; i++)
+        duo_post_recv(&e.d.end[1], qp[1], 10 + i, 0, GRH_BYTES + 64);
+    assert_int_equal(vb_qp_attach(qp[1], gid), 0);
+    assert_int_equal(take(e.d.end[1].nic, "127.0.0.8", NULL), 0);
+    for (uint32_t round = 0; round < 2; round++) {
+        send_to_group(&e, qp[0]);
+        duo_expect(e.d.end[1].cq, 10 + round, VB_WC_OK);
+        duo_expect_quiet(e.d.end[1].cq);
+        assert_int_equal(vb_qp_detach(qp[1], gid), 0);
+        send_to_group(&e, qp[0]);
+        duo_expect_quiet(e.d.end[1].cq);
+        assert_int_equal(vb_qp_attach(qp[1], gid), 0);
     }
     close_ends(&e);
 }
@@ -459,7 +487,7 @@ static void test_neighbours_of_the_dead(void **state)
     crowd_end(v6);
     crowd_end(v4);
     vb_nic_close(open_on("127.0.0.99", "udp", 1)); // buries those who were left
-    assert_int_equal(count_files("in-"), 0);
+    assert_int_equal(runtime_dir_count("in-"), 0);
 }
 
 int main(void)
@@ -474,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_an_address_that_it_is_not_on),
         cmocka_unit_test(test_datagrams),
         cmocka_unit_test(test_a_group_of_the_other_family),
+        cmocka_unit_test(test_a_group_once_at_an_interface),
         cmocka_unit_test(test_a_forked_child),
         cmocka_unit_test(test_sleepers_hear_of_all),
         cmocka_unit_test(test_some_are_killed),

@@ -256,8 +256,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_TEST(test_a_fresh_program_is_itself, "udp"),
+        DUO_TEST(test_a_fresh_program_is_itself, "hull"),
         DUO_TEST(test_a_live_program_can_be_read, "shm"),
         DUO_TEST(test_a_live_program_can_be_read, "udp"),
+        DUO_TEST(test_a_live_program_can_be_read, "hull"),
         cmocka_unit_test(test_a_machine_is_dumped),
         cmocka_unit_test(test_a_dump_holds_every_byte),
     };

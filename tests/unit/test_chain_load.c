@@ -248,10 +248,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_WAYS(test_one_by_one),
+        DUO_TEST(test_one_by_one, "hull"),
         DUO_WAYS(test_deep),
+        DUO_TEST(test_deep, "hull"),
         DUO_TEST(test_counters_wrap, "shm"),
+        DUO_TEST(test_counters_wrap, "hull"),
         DUO_TEST(test_hostile_beside_others, "udp"),
+        DUO_TEST(test_hostile_beside_others, "hull"),
         DUO_TEST(test_what_is_missing_is_said, "udp"),
+        DUO_TEST(test_what_is_missing_is_said, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

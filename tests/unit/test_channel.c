@@ -371,6 +371,7 @@ int main(void)
         DUO_TEST(test_several_queues_on_one_channel, "udp"),
         DUO_TEST(test_several_queues_on_one_channel, "hull"),
         DUO_TEST(test_resizing_while_entries_wait, "udp"),
+        DUO_TEST(test_resizing_while_entries_wait, "hull"),
         DUO_TEST(test_destroying_takes_events_back, "udp"),
         DUO_TEST(test_destroying_takes_events_back, "hull"),
         DUO_TEST(test_what_channels_refuse, "udp"),

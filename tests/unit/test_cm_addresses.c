@@ -2,9 +2,9 @@
 // Connections over each address of NICs that are on several: the first ones are of different
 // families.
 #include "duo.h"
-#include "udp_kit.h"
-
 #include "host/cm.h"
+#include "host_cm_kit.h"
+#include "udp_kit.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>
@@ -62,22 +62,7 @@ static void close_ends(struct ends *s)
 
 static struct vb_cm_event wait_for(struct vb_host_cm *cm, enum vb_cm_event_kind kind)
 {
-    struct vb_cm_event e;
-    assert_true(duo_is_readable(vb_host_cm_event_fd(cm), DUO_PATIENCE_S * 1000));
-    assert_true(vb_host_cm_take_event(cm, &e));
-    assert_string_equal(vb_cm_event_text(e.kind), vb_cm_event_text(kind));
-    return e;
-}
-
-static uint32_t begin(struct ends *s, const struct vb_cm_request *request)
-{
-    uint64_t now_ns;
-    uint32_t id;
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[0], &now_ns);
-    int err = vb_cm_connect(cm, now_ns, request, &id);
-    vb_host_cm_leave(s->cm[0]);
-    assert_int_equal(err, 0);
-    return id;
+    return host_cm_wait(cm, kind, DUO_PATIENCE_S * 1000);
 }
 
 static void answer(struct ends *s, struct vb_qp *qp, const struct vb_ip *at)
@@ -85,36 +70,25 @@ static void answer(struct ends *s, struct vb_qp *qp, const struct vb_ip *at)
     const struct vb_cm_answer yes = {.qpn = vb_qp_num(qp), .psn = 77, .rnr_retries = 7};
     struct vb_cm_event e = wait_for(s->cm[1], VB_CM_EVENT_REQUEST);
     struct vb_qp_peer peer;
-    uint64_t now_ns;
     assert_memory_equal(&e.local, at, sizeof *at);
     vb_host_cm_passive_peer(&yes, &e.message, &peer);
     assert_int_equal(vb_qp_connect(qp, &peer), 0);
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[1], &now_ns);
-    int err = vb_cm_accept(cm, now_ns, e.id, &yes);
-    vb_host_cm_leave(s->cm[1]);
-    assert_int_equal(err, 0);
+    host_cm_accept(s->cm[1], e.id, &yes);
 }
 
 static void confirm(struct ends *s, const struct vb_cm_request *request, struct vb_qp *qp)
 {
     struct vb_cm_event e = wait_for(s->cm[0], VB_CM_EVENT_REPLY);
     struct vb_qp_peer peer;
-    uint64_t now_ns;
     vb_host_cm_active_peer(request, &e.message, &peer);
     assert_int_equal(vb_qp_connect(qp, &peer), 0);
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[0], &now_ns);
-    int err = vb_cm_confirm(cm, now_ns, e.id, NULL);
-    vb_host_cm_leave(s->cm[0]);
-    assert_int_equal(err, 0);
+    host_cm_confirm(s->cm[0], e.id);
     wait_for(s->cm[1], VB_CM_EVENT_ESTABLISHED);
 }
 
 static void listen_at(struct vb_host_cm *host)
 {
-    uint64_t now_ns;
-    int err = vb_cm_listen(vb_host_cm_enter(host, &now_ns), SERVICE, 0, 0, host);
-    vb_host_cm_leave(host);
-    assert_int_equal(err, 0);
+    host_cm_listen(host, SERVICE, host);
 }
 
 static void test_connects_by_each(void **state)
@@ -136,7 +110,7 @@ static void test_connects_by_each(void **state)
                                               .retries = 7,
                                               .rnr_retries = 7,
                                               .ack_timeout = 16};
-        begin(&s, &request);
+        host_cm_connect(s.cm[0], &request);
         answer(&s, qp[1], &request.peer);
         confirm(&s, &request, qp[0]);
         duo_fill(s.d.end[0].memory, BYTES, (uint32_t)way);
@@ -162,7 +136,7 @@ static void test_refused_by_each(void **state)
                                               .service_id = SERVICE,
                                               .qpn = 7,
                                               .mtu = 3};
-        begin(&s, &request);
+        host_cm_connect(s.cm[0], &request);
         assert_int_equal(wait_for(s.cm[0], VB_CM_EVENT_REJECTED).reason, VB_CM_INVALID_SERVICE);
         wait_for(s.cm[0], VB_CM_EVENT_GONE);
     }

@@ -182,6 +182,56 @@ static void test_managed_runs_only_when_opened(void **state)
 }
 
 // The enable of its own queue counts before the next entry is fetched.
+// Connects the queue with a peer that answers nothing.
+static void connect_away(struct loop_queue *q)
+{
+    struct vb_qpc_mods mods = {.dest_qpn = 5,
+                               .mtu_bytes = 1024,
+                               .timeout = 10,
+                               .retry_cnt = 7,
+                               .rnr_retry = 7,
+                               .local = {{[10] = 0xff, 0xff, 10, 0, 0, 1}},
+                               .remote = {{[10] = 0xff, 0xff, 10, 0, 0, 2}},
+                               .src_port = 4791};
+
+    for (mods.state = VB_QPS_RESET; mods.state <= VB_QPS_RTS; mods.state++)
+        assert_int_equal(vb_dev_qp_modify(q->rig->dev, q->qpn, &mods), 0);
+}
+
+// How many frames have left since the last time.
+static uint32_t frames_sent(struct vb_pu *pu)
+{
+    struct vb_txq *txq = vb_pu_txq(pu);
+    uint32_t sent = txq->count - txq->taken;
+
+    txq->taken = txq->count;
+    return sent;
+}
+
+// What is opened while a queue repeats a lost packet is sent, too.
+static void test_opened_while_it_repeats(void **state)
+{
+    const uint8_t bytes[8] = {0};
+
+    (void)state;
+    for (uint32_t units = 1; units <= 2; units++) {
+        struct pair p;
+        pair_open(&p, units, 0);
+        struct vb_pu *pu = vb_dev_pu_at(p.rig.dev, units - 1);
+        connect_away(p.b);
+        for (uint32_t i = 0; i < 2; i++)
+            loop_put(p.b, loop_write(p.rig.memory, p.rig.key, bytes, sizeof bytes));
+        open_to(&p, 1);
+        assert_int_equal(frames_sent(pu), 1);
+        p.rig.now_ns = vb_pu_deadline(pu);
+        loop_run(&p.rig);
+        assert_int_equal(frames_sent(pu), 1);
+        open_to(&p, 2);
+        assert_int_equal(frames_sent(pu), 1);
+        loop_close(&p.rig);
+    }
+}
+
 static void test_opens_itself(void **state)
 {
     struct loop_rig r;
@@ -535,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_enable_opens_nothing_of_a_failed_queue),
         cmocka_unit_test(test_counters_wrap),
         cmocka_unit_test(test_managed_runs_only_when_opened),
+        cmocka_unit_test(test_opened_while_it_repeats),
         cmocka_unit_test(test_opens_itself),
         cmocka_unit_test(test_enable_needs_a_managed_queue_of_the_domain),
         cmocka_unit_test(test_only_cross_channel_queues),

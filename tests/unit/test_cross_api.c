@@ -473,6 +473,7 @@ int main(void)
         BOTH(test_wait_for_a_receive),
         DUO_TEST(test_wait_for_a_receive, "hull"),
         BOTH(test_wait_past_the_depth),
+        DUO_TEST(test_wait_past_the_depth, "hull"),
         DUO_TEST(test_overrun_is_not_ignored, "udp"),
         DUO_TEST(test_overrun_is_not_ignored, "hull"),
         DUO_TEST(test_counters_come_round, "udp"),

@@ -160,30 +160,46 @@ static void test_without_a_helper_nobody_serves(void **state)
 
 // ---- requests that follow each other closely
 
-#ifndef __SANITIZE_THREAD__
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 
-// How often the helpers of this process have gone to sleep.
-static uint64_t count_sleeps(void)
+// A number from a file of each helper of this process, added up.
+static uint64_t sum_of_helpers(const char *file, const char *key)
 {
     DIR *tasks = opendir("/proc/self/task");
     struct dirent *entry;
-    uint64_t sleeps = 0;
+    uint64_t sum = 0;
     while ((entry = readdir(tasks))) {
         char path[300], line[128], name[32] = "";
-        unsigned long long times = 0;
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
-        FILE *file = fopen(path, "r");
-        while (file && fgets(line, sizeof line, file)) {
-            sscanf(line, "Name: %31s", name);
-            sscanf(line, "voluntary_ctxt_switches: %llu", &times);
-        }
-        if (file)
-            fclose(file);
+        unsigned long long number = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        FILE *comm = fopen(path, "r");
+        snprintf(path, sizeof path, "/proc/self/task/%s/%s", entry->d_name, file);
+        FILE *numbers = fopen(path, "r");
+        if (comm && fscanf(comm, "%31s", name) != 1)
+            name[0] = 0;
+        while (numbers && fgets(line, sizeof line, numbers))
+            if (strncmp(line, key, strlen(key)) == 0)
+                number = strtoull(line + strlen(key), NULL, 10);
+        if (comm)
+            fclose(comm);
+        if (numbers)
+            fclose(numbers);
         if (strcmp(name, "verbena") == 0)
-            sleeps += times;
+            sum += number;
     }
     closedir(tasks);
-    return sleeps;
+    return sum;
+}
+
+// How often they have gone to sleep, and how long they have run.
+static uint64_t count_sleeps(void)
+{
+    return sum_of_helpers("status", "voluntary_ctxt_switches:");
+}
+
+static uint64_t helpers_ran_ns(void)
+{
+    return sum_of_helpers("schedstat", "");
 }
 
 // On a busy machine they do not follow closely: a few tries.
@@ -207,6 +223,54 @@ static void test_requests_in_a_row_are_met_awake(void **state)
         sleeps = count_sleeps() - before;
     }
     assert_true(sleeps < REQUESTS / 2);
+    duo_close(&d);
+}
+
+struct poller {
+    struct vb_nic *nic;
+    atomic_bool stop;
+};
+
+static void *keep_polling(void *arg)
+{
+    struct poller *p = arg;
+    while (!atomic_load_explicit(&p->stop, memory_order_relaxed))
+        vb_nic_progress(p->nic);
+    return NULL;
+}
+
+static void request_for(struct duo *d, struct vb_qp *qp, uint64_t ns)
+{
+    uint64_t until = duo_now_ns() + ns;
+    for (uint64_t r = 0; duo_now_ns() < until; r++) {
+        duo_post(d, qp, duo_wr(d, VB_WR_READ, r), 0, 8);
+        duo_expect(d->end[0].cq, r, VB_WC_OK);
+    }
+}
+
+// A helper that is awake because of a peer's requests leaves them to the program, and the core,
+// too, soon after that has begun to poll. A few tries, as above.
+static void test_an_awake_helper_gives_way_to_a_poller(void **state)
+{
+    const uint64_t time_ns = second_ns / 10;
+    struct duo d;
+    struct vb_qp *qp[2];
+    duo_open(&d, *state);
+    duo_connect(&d, VB_SERVICE_RC, qp);
+    uint64_t ran_ns = time_ns;
+    for (unsigned i = 0; i < 20 && ran_ns > time_ns / 5; i++) {
+        struct poller p = {.nic = d.end[1].nic};
+        pthread_t thread;
+        request_for(&d, qp[0], time_ns / 2);
+        assert_int_equal(pthread_create(&thread, NULL, keep_polling, &p), 0);
+        request_for(&d, qp[0], time_ns / 2);
+        uint64_t before_ns = helpers_ran_ns();
+        request_for(&d, qp[0], time_ns);
+        ran_ns = helpers_ran_ns() - before_ns;
+        atomic_store(&p.stop, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    assert_true(ran_ns <= time_ns / 5);
     duo_close(&d);
 }
 
@@ -466,8 +530,9 @@ int main(void)
         DUO_PORTS(test_a_computing_target_is_served),
         DUO_TEST(test_a_computing_target_is_served, "hull"),
         cmocka_unit_test(test_without_a_helper_nobody_serves),
-#ifndef __SANITIZE_THREAD__ // where nothing follows closely
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) // where nothing follows closely
         DUO_PORTS(test_requests_in_a_row_are_met_awake),
+        DUO_PORTS(test_an_awake_helper_gives_way_to_a_poller),
 #endif
         DUO_WAYS(test_a_poster_need_not_poll),
         DUO_TEST(test_a_poster_need_not_poll, "hull"),

@@ -2,8 +2,8 @@
 // Two NICs that are connected by the communication manager over their queue pairs 1, and bytes that
 // then go over the connection.
 #include "duo.h"
-
 #include "host/cm.h"
+#include "host_cm_kit.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -52,29 +52,16 @@ static void close_ends(struct ends *s)
 
 static struct vb_cm_event wait_for(struct vb_host_cm *cm, enum vb_cm_event_kind kind)
 {
-    struct vb_cm_event e;
-
-    assert_true(duo_is_readable(vb_host_cm_event_fd(cm), DUO_PATIENCE_S * 1000));
-    assert_true(vb_host_cm_take_event(cm, &e));
-    assert_string_equal(vb_cm_event_text(e.kind), vb_cm_event_text(kind));
-    return e;
+    return host_cm_wait(cm, kind, DUO_PATIENCE_S * 1000);
 }
 
 static void listen_at(struct vb_host_cm *host)
 {
-    uint64_t now_ns;
-    struct vb_cm *cm = vb_host_cm_enter(host, &now_ns);
-    int err = vb_cm_listen(cm, SERVICE, 0, 0, host);
-    vb_host_cm_leave(host);
-    assert_int_equal(err, 0);
+    host_cm_listen(host, SERVICE, host);
 }
 
 static uint32_t ask(struct ends *s, struct vb_cm_request *request, const struct vb_qp *qp)
 {
-    uint64_t now_ns;
-    uint32_t id = 0;
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[0], &now_ns);
-
     *request = (struct vb_cm_request){.peer = address(s->d.end[1].nic),
                                       .service_id = SERVICE,
                                       .qpn = vb_qp_num(qp),
@@ -86,10 +73,7 @@ static uint32_t ask(struct ends *s, struct vb_cm_request *request, const struct 
                                       .rnr_retries = 7,
                                       .ack_timeout = 16,
                                       .private_data = {"may I?", 6}};
-    int err = vb_cm_connect(cm, now_ns, request, &id);
-    vb_host_cm_leave(s->cm[0]);
-    assert_int_equal(err, 0);
-    return id;
+    return host_cm_connect(s->cm[0], request);
 }
 
 static uint32_t answer(struct ends *s, struct vb_qp *qp)
@@ -102,16 +86,12 @@ static uint32_t answer(struct ends *s, struct vb_qp *qp)
                                      .private_data = {"yes", 3}};
     struct vb_cm_event e = wait_for(s->cm[1], VB_CM_EVENT_REQUEST);
     struct vb_qp_peer peer;
-    uint64_t now_ns;
 
     assert_memory_equal(e.message.private_data, "may I?", 7);
     vb_host_cm_passive_peer(&yes, &e.message, &peer);
     peer.rights = DUO_REMOTE;
     assert_int_equal(vb_qp_connect(qp, &peer), 0);
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[1], &now_ns);
-    int err = vb_cm_accept(cm, now_ns, e.id, &yes);
-    vb_host_cm_leave(s->cm[1]);
-    assert_int_equal(err, 0);
+    host_cm_accept(s->cm[1], e.id, &yes);
     return e.id;
 }
 
@@ -119,16 +99,12 @@ static void confirm(struct ends *s, const struct vb_cm_request *request, struct 
 {
     struct vb_cm_event e = wait_for(s->cm[0], VB_CM_EVENT_REPLY);
     struct vb_qp_peer peer;
-    uint64_t now_ns;
 
     assert_memory_equal(e.message.private_data, "yes", 4);
     vb_host_cm_active_peer(request, &e.message, &peer);
     peer.rights = DUO_REMOTE;
     assert_int_equal(vb_qp_connect(qp, &peer), 0);
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[0], &now_ns);
-    int err = vb_cm_confirm(cm, now_ns, e.id, NULL);
-    vb_host_cm_leave(s->cm[0]);
-    assert_int_equal(err, 0);
+    host_cm_confirm(s->cm[0], e.id);
 }
 
 static void move_bytes(const struct duo *d, struct vb_qp *qp[2])
@@ -191,7 +167,6 @@ static uint32_t answer_in_rtr(struct ends *s, struct vb_qp *qp)
         .qpn = vb_qp_num(qp), .psn = 77, .responder_resources = 4, .rnr_retries = 7};
     struct vb_cm_event e = wait_for(s->cm[1], VB_CM_EVENT_REQUEST);
     struct vb_qp_change change = {.to = VB_QP_INIT};
-    uint64_t now_ns;
 
     assert_int_equal(vb_qp_change(qp, &change), 0);
     duo_post_recv(&s->d.end[1], qp, 1, 0, BYTES);
@@ -202,10 +177,7 @@ static uint32_t answer_in_rtr(struct ends *s, struct vb_qp *qp)
                                    .rnr_timer = 12};
     memcpy(change.gid, e.message.req.primary.local_gid, 16);
     assert_int_equal(vb_qp_change(qp, &change), 0);
-    struct vb_cm *cm = vb_host_cm_enter(s->cm[1], &now_ns);
-    int err = vb_cm_accept(cm, now_ns, e.id, &yes);
-    vb_host_cm_leave(s->cm[1]);
-    assert_int_equal(err, 0);
+    host_cm_accept(s->cm[1], e.id, &yes);
     return e.id;
 }
 
@@ -300,7 +272,6 @@ static void test_last_words(void **state)
     struct ends s = {0};
     struct vb_cm_request request;
     struct vb_qp *qp[2];
-    uint64_t now_ns;
 
     open_ends(&s, *state);
     listen_at(s.cm[1]);
@@ -310,11 +281,8 @@ static void test_last_words(void **state)
     answer(&s, qp[1]);
     confirm(&s, &request, qp[0]);
     wait_for(s.cm[1], VB_CM_EVENT_ESTABLISHED);
-    struct vb_cm *cm = vb_host_cm_enter(s.cm[0], &now_ns);
-    int err = vb_cm_disconnect(cm, now_ns, id, NULL);
-    vb_host_cm_leave(s.cm[0]);
+    host_cm_disconnect(s.cm[0], id);
     vb_host_cm_close(s.cm[0]);
-    assert_int_equal(err, 0);
     assert_true(wait_for(s.cm[1], VB_CM_EVENT_DISCONNECTED).by_peer);
     s.cm[0] = s.cm[1];
     close_ends(&s);
@@ -490,15 +458,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_WAYS(test_connects),
+        DUO_TEST(test_connects, "hull"),
         DUO_PORTS(test_last_words),
+        DUO_TEST(test_last_words, "hull"),
         DUO_WAYS(test_ports),
+        DUO_TEST(test_ports, "hull"),
         DUO_TEST(test_no_port_is_left, "udp"),
         DUO_TEST(test_no_port_is_left, "shm"),
         DUO_PORTS(test_a_packet_for_the_rtu),
         DUO_WAYS(test_is_refused),
+        DUO_TEST(test_is_refused, "hull"),
         DUO_TEST(test_only_one, "udp"),
+        DUO_TEST(test_only_one, "hull"),
         DUO_TEST(test_number, "udp"),
         DUO_TEST(test_strangers, "udp"),
+        DUO_TEST(test_strangers, "hull"),
         DUO_PORTS(test_a_crowd_asks),
         DUO_PORTS(test_a_crowd_is_refused),
     };

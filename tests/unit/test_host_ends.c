@@ -180,6 +180,7 @@ int main(void)
         DUO_PORTS(test_a_region_without_memory),
         DUO_TEST(test_a_region_that_is_looked_after, "udp"),
         DUO_TEST(test_where_keys_lead, "udp"),
+        DUO_TEST(test_where_keys_lead, "hull"),
         DUO_PORTS(test_events_go_with_their_object),
         DUO_TEST(test_events_go_with_their_object, "hull"),
         DUO_PORTS(test_an_end_in_two_steps),

@@ -270,6 +270,12 @@ static void test_others_do_not_exist(void **state)
         {VB_HULL_CHANNEL_DESTROY, 1},
         {VB_HULL_SRQ_DESTROY, 1},
         {VB_HULL_WINDOW_DESTROY, vb_mr_key(e.mr)},
+        {VB_HULL_CQ_RESIZE, vb_cq_num(e.cq)},
+        {VB_HULL_QP_JOIN, vb_qp_num(qp)},
+        {VB_HULL_QP_LEAVE, vb_qp_num(qp)},
+        {VB_HULL_QP_SPREAD, vb_qp_num(qp)},
+        {VB_HULL_KEY_FIND, vb_mr_key(e.mr)},
+        {VB_HULL_PORT_GIVE, 7471},
     };
     int fd = hull_kit_connect(hull);
     struct vb_hull_request r = hull_kit_hello();

@@ -38,6 +38,7 @@ static void test_nothing_is_one_nic(void **state)
     assert_int_equal(c->nics, 1);
     assert_string_equal(c->nic[0].name, "verbena0");
     assert_string_equal(c->nic[0].address, "127.0.0.1");
+    assert_true(!c->metrics[0] && !c->metrics_anywhere);
     assert_int_equal(parse("# only words\n\n  \t\n", c, error), 0);
     assert_int_equal(c->nics, 1);
 }
@@ -60,10 +61,17 @@ static void test_all_that_can_be_said(void **state)
                            "bytes = 3G\n"
                            "memories = 9\n"
                            "rate_kbps = 1000\n"
+                           "tenant_rate_kbps = 5000\n"
+                           "weight = 250\n"
+                           "[metrics]\n"
+                           "listen = [::1]:9477\n"
+                           "anywhere = yes\n"
                            "[tenant *]\n"
                            "regions = 2K",
                            c, error),
                      0);
+    assert_string_equal(c->metrics, "[::1]:9477");
+    assert_true(c->metrics_anywhere);
     assert_int_equal(c->nics, 2);
     assert_string_equal(c->nic[0].name, "fast");
     assert_string_equal(c->nic[0].address, "192.0.2.7");
@@ -78,6 +86,10 @@ static void test_all_that_can_be_said(void **state)
     assert_int_equal(q->bytes, UINT64_C(3) << 30);
     assert_int_equal(q->memories, 9);
     assert_int_equal(q->rate_kbps, 1000);
+    assert_int_equal(q->tenant_rate_kbps, 5000);
+    assert_int_equal(q->weight, 250);
+    assert_int_equal(vb_hull_config_quota(c, 1)->tenant_rate_kbps, 0);
+    assert_int_equal(vb_hull_config_quota(c, 1)->weight, 0); // the usual one
     assert_int_not_equal(q->regions, 2048);
     assert_int_equal(vb_hull_config_quota(c, 1)->regions, 2048);
 }
@@ -92,7 +104,7 @@ static void test_mistakes_are_named(void **state)
         {"[nic ]", "is no name"},
         {"[nic a b]", "is no name"},
         {"[nic a]\n[nic a]", "line 2: there is a NIC 'a' already"},
-        {"[wire x]", "there are sections [nic NAME] and [tenant USER]"},
+        {"[wire x]", "there are sections [nic NAME], [tenant USER] and [metrics]"},
         {"[nic a]\ncolour = red", "a NIC has no 'colour'"},
         {"[nic a]\ncpu = -1", "cpu is '-1': give a number"},
         {"[nic a]\ncpu = 99999", "up to 1023"},
@@ -107,6 +119,12 @@ static void test_mistakes_are_named(void **state)
         {"[tenant *]\nbytes = 99999999999999999999", "give a number"},
         {"[tenant *]\nbytes = 9999999999T", "give a number"},
         {"[tenant *]\nwishes = 3", "a tenant has no 'wishes'"},
+        {"[metrics]\nwishes = 3", "metrics have no 'wishes'"},
+        {"[metrics]\nanywhere = perhaps", "give yes or no"},
+        {"[metrics of]\nlisten = 1", "there are sections"},
+        {"[tenant *]\nweight = 0", "weight is '0': give a number from 1 to 1000; 100 is usual"},
+        {"[tenant *]\nweight = 1001", "weight is '1001'"},
+        {"[tenant *]\ntenant_rate_kbps = fast", "tenant_rate_kbps is 'fast': give a number"},
     };
     char error[VB_ERROR_TEXT], big[VB_HULL_LINE + 2];
 

@@ -7,7 +7,8 @@
 #include "port/udp.h"
 #include "port/udp_state.h"
 #include "port/udp_steer.h"
-#include "udp_kit.h"
+#include "runtime_dir.h"
+#include "udp_place.h"
 #include "verbena/nic.h"
 
 #include <setjmp.h>
@@ -19,7 +20,6 @@
 #include <string.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <netinet/udp.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -27,48 +27,18 @@
 #include <cmocka.h>
 
 enum {
-    PORTS = 3,
     BYTES = 64,
     SEGMENTS = 24,
 };
 
-struct place {
-    struct vb_port *port[PORTS];
-    struct udp_forger from; // another host
-    struct vb_rx_frame frames[VB_PORT_RX_BATCH];
-};
-
-static void open_place(struct place *p, int family, uint32_t numbers)
-{
-    char text[INET6_ADDRSTRLEN], why[VB_ERROR_TEXT] = "";
-    for (unsigned i = 0; i < PORTS; i++) {
-        const struct vb_udp_opts opts = {.address = udp_kit_address(family, 1, text),
-                                         .error_text = why,
-                                         .shared = true,
-                                         .qp_numbers = numbers};
-        if (vb_udp_open(&opts, &p->port[i]) < 0)
-            fail_msg("%s", why);
-    }
-    assert_int_equal(vb_ip_is_v4(&p->port[0]->local), family == AF_INET);
-    p->from = udp_kit_make_forger(p->port[0]);
-}
-
-static void close_place(struct place *p)
-{
-    close(p->from.fd);
-    for (unsigned i = 0; i < PORTS; i++)
-        if (p->port[i] != NULL)
-            p->port[i]->ops->close(p->port[i]);
-}
-
-static void seal(struct place *p, uint8_t *frame, uint16_t id, uint32_t qpn)
+static void seal(struct udp_place *p, uint8_t *frame, uint16_t id, uint32_t qpn)
 {
     memset(frame, 7, BYTES);
     vb_put_be24(frame + 5, qpn);
     vb_icrc_seal(&p->from.path.icrc, id, frame, BYTES);
 }
 
-static void send_frame(struct place *p, uint32_t qpn)
+static void send_frame(struct udp_place *p, uint32_t qpn)
 {
     uint8_t frame[BYTES];
     seal(p, frame, 0, qpn);
@@ -76,7 +46,7 @@ static void send_frame(struct place *p, uint32_t qpn)
 }
 
 // One send for several NICs, which on loopback stays whole.
-static void send_run(struct place *p, const uint32_t qpn[SEGMENTS])
+static void send_run(struct udp_place *p, const uint32_t qpn[SEGMENTS])
 {
     static uint8_t bytes[SEGMENTS * BYTES];
     const uint16_t segment = BYTES;
@@ -99,119 +69,82 @@ static void send_run(struct place *p, const uint32_t qpn[SEGMENTS])
     assert_int_equal(sendmsg(p->from.fd, &h, 0), sizeof bytes);
 }
 
-// Receives on all of them for a while: counts what comes, and checks that it is theirs.
-static void receive_all(struct place *p, uint32_t got[PORTS])
-{
-    memset(got, 0, PORTS * sizeof got[0]);
-    for (unsigned round = 0; round < 20; round++)
-        for (unsigned i = 0; i < PORTS; i++) {
-            struct vb_port *port = p->port[i];
-            uint32_t count = port ? port->ops->receive(port, p->frames) : 0;
-            for (uint32_t f = 0; f < count; f++) {
-                uint32_t qpn = vb_get_be24(p->frames[f].head + 5);
-                assert_true(qpn - port->qpn_base < port->qpn_count || qpn < 2);
-                assert_true(vb_ip_equal(&p->frames[f].src, &p->from.path.local));
-                assert_int_equal(p->frames[f].len, BYTES);
-            }
-            got[i] += count;
-        }
-}
-
-static void expect(struct place *p, uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t got[PORTS];
-    receive_all(p, got);
-    assert_int_equal(got[0], a);
-    assert_int_equal(got[1], b);
-    assert_int_equal(got[2], c);
-}
-
-static uint64_t forwarded(const struct place *p)
-{
-    uint64_t sum = 0;
-    for (unsigned i = 0; i < PORTS; i++)
-        sum += p->port[i] ? p->port[i]->stats.rx_forwarded : 0;
-    return sum;
-}
-
 static void test_frames_find_their_port(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 0);
-    for (unsigned i = 0; i < PORTS; i++) {
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++) {
         assert_int_equal(p.port[i]->qpn_count, 1 << 15);
         for (unsigned n = 0; n < 10; n++)
             send_frame(&p, p.port[i]->qpn_base + n * 3001 + 2);
-        expect(&p, i == 0 ? 10 : 0, i == 1 ? 10 : 0, i == 2 ? 10 : 0);
+        udp_place_expect(&p, i == 0 ? 10 : 0, i == 1 ? 10 : 0, i == 2 ? 10 : 0);
     }
-    assert_int_equal(forwarded(&p), 0);
+    assert_int_equal(udp_place_forwarded(&p), 0);
     // The first one goes, and the last takes its place.
-    p.port[0]->ops->close(p.port[0]);
-    p.port[0] = NULL;
+    udp_place_close_port(&p, 0);
     send_frame(&p, p.port[1]->qpn_base + 5);
     send_frame(&p, p.port[2]->qpn_base + 5);
-    expect(&p, 0, 1, 1);
-    assert_int_equal(forwarded(&p), 0);
-    close_place(&p);
+    udp_place_expect(&p, 0, 1, 1);
+    assert_int_equal(udp_place_forwarded(&p), 0);
+    udp_place_close(&p);
 }
 
 static void test_more_numbers(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 100000); // four slots
-    for (unsigned i = 0; i < PORTS; i++) {
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 100000); // four slots
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++) {
         assert_int_equal(p.port[i]->qpn_count, 4 << 15);
         send_frame(&p, p.port[i]->qpn_base + 99999);
     }
-    expect(&p, 1, 1, 1);
-    assert_int_equal(forwarded(&p), 0);
-    close_place(&p);
+    udp_place_expect(&p, 1, 1, 1);
+    assert_int_equal(udp_place_forwarded(&p), 0);
+    udp_place_close(&p);
 }
 
 static void test_strays_are_sent_on(void **state)
 {
-    struct place p = {0};
-    uint32_t qpn[SEGMENTS], want[PORTS] = {0}, got[PORTS];
+    struct udp_place p;
+    uint32_t qpn[SEGMENTS], want[UDP_PLACE_PORTS] = {0}, got[UDP_PLACE_PORTS];
     struct vb_prng prng = {.state = 4};
-    open_place(&p, udp_kit_family(state), 0);
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     for (unsigned round = 0; round < 20; round++) {
         memset(want, 0, sizeof want);
         for (unsigned i = 0; i < SEGMENTS; i++) {
-            unsigned to = (unsigned)vb_prng_below(&prng, PORTS);
+            unsigned to = (unsigned)vb_prng_below(&prng, UDP_PLACE_PORTS);
             qpn[i] = p.port[to]->qpn_base + 2 + (uint32_t)vb_prng_below(&prng, 1000);
             want[to]++;
         }
         send_run(&p, qpn);
-        receive_all(&p, got);
+        udp_place_receive(&p, got);
         assert_memory_equal(got, want, sizeof got);
     }
-    assert_in_range(forwarded(&p), 20, 20 * SEGMENTS);
-    close_place(&p);
+    assert_in_range(udp_place_forwarded(&p), 20, 20 * SEGMENTS);
+    udp_place_close(&p);
 }
 
 // Numbers of nobody come to somebody, once.
 static void test_numbers_of_nobody(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     uint32_t sum = 0;
-    open_place(&p, udp_kit_family(state), 0);
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     send_frame(&p, 500 << REGISTRY_RANGE_BITS);
     for (unsigned round = 0; round < 20; round++)
-        for (unsigned i = 0; i < PORTS; i++)
+        for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
             sum += p.port[i]->ops->receive(p.port[i], p.frames);
     assert_int_equal(sum, 1);
-    assert_int_equal(forwarded(&p), 0);
-    close_place(&p);
+    assert_int_equal(udp_place_forwarded(&p), 0);
+    udp_place_close(&p);
 }
 
 // A sign of life that is younger than our look at the clock is one, and not very old.
 static void test_a_sign_of_life_from_just_now(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 0);
-    struct udp_share *s = ((struct udp *)p.port[0])->share;
-    struct registry_slot *other =
-        &s->registry.file->slot[p.port[2]->qpn_base >> REGISTRY_RANGE_BITS];
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    struct udp_share *s = udp_place_share(&p, 0);
+    struct registry_slot *other = &s->registry.file->slot[udp_place_slot(&p, 2)];
     assert_int_equal(atomic_load(&other->site[0].takes_rest), 1); // the newest
     atomic_store(&other->beat_ns, vb_clock_ns() + 100000000);
     atomic_store(&s->doubted, true);
@@ -224,53 +157,52 @@ static void test_a_sign_of_life_from_just_now(void **state)
     s->mended_ns = 0;
     (void)p.port[0]->ops->receive(p.port[0], p.frames);
     assert_int_equal(atomic_load(&other->site[0].takes_rest), 0);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // A child that was forked at a bad moment keeps a socket that its parent has closed: nobody reads
 // it, but it has its place among the others.
 static void test_a_socket_that_stays(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 0);
-    expect(&p, 0, 0, 0); // but for the probes of their coming
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    udp_place_expect(&p, 0, 0, 0); // but for the probes of their coming
     int kept = dup(((struct udp *)p.port[0])->fd);
     assert_true(kept >= 0);
-    p.port[0]->ops->close(p.port[0]);
-    p.port[0] = NULL;
-    expect(&p, 0, 0, 0);
+    udp_place_close_port(&p, 0);
+    udp_place_expect(&p, 0, 0, 0);
     send_frame(&p, p.port[1]->qpn_base + 5);
     send_frame(&p, p.port[2]->qpn_base + 5);
-    expect(&p, 0, 1, 1);
+    udp_place_expect(&p, 0, 1, 1);
     close(kept);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // As in a signal handler that has interrupted the thread that has the lock.
 static void test_a_probe_that_finds_the_lock_taken(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 0); // whose probes wait
-    struct udp_share *s = ((struct udp *)p.port[0])->share;
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0); // whose probes wait
+    struct udp_share *s = udp_place_share(&p, 0);
     struct registry_slot *own = &s->registry.file->slot[s->registry.slot];
     pthread_mutex_lock(&s->lock);
     (void)p.port[0]->ops->receive(p.port[0], p.frames);
     (void)p.port[0]->ops->receive(p.port[0], p.frames);
     pthread_mutex_unlock(&s->lock);
     assert_true(atomic_load(&s->doubted));
-    expect(&p, 0, 0, 0);
+    udp_place_expect(&p, 0, 0, 0);
     assert_false(atomic_load(&s->doubted)); // asked again
     assert_true(atomic_load(&own->site[0].index_ns[0]) != 0);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 static void test_bad_mail(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     char path[REGISTRY_PATH];
     struct vb_prng prng = {.state = 8};
-    open_place(&p, udp_kit_family(state), 0);
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     const struct udp *u = (const struct udp *)p.port[1];
     const struct registry *r = &u->share->registry;
     assert_true(vb_registry_inbox(r, r->slot, 0, 0, path));
@@ -293,83 +225,65 @@ static void test_bad_mail(void **state)
     }
     assert_true(p.port[1]->stats.rx_bad_peers > 100);
     send_frame(&p, p.port[1]->qpn_base + 2);
-    expect(&p, 0, 1, 0);
+    udp_place_expect(&p, 0, 1, 0);
     close(fd);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // Who does not know the registry's secret cannot move a socket in the order.
 static void test_false_probes(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     uint8_t probe[32] = {UDP_PROBE_OPCODE};
-    open_place(&p, udp_kit_family(state), 0);
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     const struct udp *u = (const struct udp *)p.port[1];
     const struct registry *r = &u->share->registry;
-    expect(&p, 0, 0, 0); // the probes of our own
+    udp_place_expect(&p, 0, 0, 0); // the probes of our own
     vb_put_be24(probe + 5, 0xfffffe);
     vb_put_be32(probe + UDP_PROBE_INDEX_AT, 1);
     vb_put_be64(probe + 20, UINT64_MAX / 2);
     for (size_t len = 16; len <= sizeof probe; len++)
         assert_int_equal(sendto(p.from.fd, probe, len, 0, &p.from.to.any, p.from.to_bytes), len);
-    expect(&p, 0, 0, 0);
+    udp_place_expect(&p, 0, 0, 0);
     assert_true(atomic_load(&r->file->slot[r->slot].site[0].index_ns[0]) < UINT64_MAX / 2);
     // One that knows it can: and the others make room.
     vb_put_be64(probe + 12, r->file->secret);
     vb_put_be64(probe + 20, UINT64_MAX / 2);
     assert_int_equal(sendto(p.from.fd, probe, 32, 0, &p.from.to.any, p.from.to_bytes), 32);
-    expect(&p, 0, 0, 0);
+    udp_place_expect(&p, 0, 0, 0);
     assert_true(atomic_load(&r->file->slot[r->slot].site[0].index_ns[0]) == UINT64_MAX / 2);
     assert_int_equal(atomic_load(&r->file->slot[r->slot].site[0].index[0]), 1);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // Whatever the order in the registry is, the sockets find their places again.
 static void test_a_wrong_order_mends_itself(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state), 0);
-    expect(&p, 0, 0, 0);
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    udp_place_expect(&p, 0, 0, 0);
     const struct udp *u = (const struct udp *)p.port[0];
     struct registry *r = &u->share->registry;
-    uint32_t slot[PORTS];
-    for (unsigned i = 0; i < PORTS; i++)
-        slot[i] = p.port[i]->qpn_base >> REGISTRY_RANGE_BITS;
-    for (unsigned i = 0; i < PORTS; i++)
-        atomic_store(&r->file->slot[slot[i]].site[0].index[0], (i + 1) % PORTS);
+    uint32_t slot[UDP_PLACE_PORTS];
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
+        slot[i] = udp_place_slot(&p, i);
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
+        atomic_store(&r->file->slot[slot[i]].site[0].index[0], (i + 1) % UDP_PLACE_PORTS);
     atomic_store(&u->share->doubted, true); // attaches the wrong program, and asks
     for (unsigned round = 0; round < 5; round++) {
-        for (unsigned i = 0; i < PORTS; i++)
+        for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
             send_frame(&p, p.port[i]->qpn_base + 9);
-        expect(&p, 1, 1, 1);
+        udp_place_expect(&p, 1, 1, 1);
     }
-    for (unsigned i = 0; i < PORTS; i++)
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
         assert_int_equal(atomic_load(&r->file->slot[slot[i]].site[0].index[0]), i);
-    close_place(&p);
-}
-
-static char dir[32]; // not the group's state, which would stand for the tests' own
-
-static int make_dir(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "/tmp/verbena-mail-XXXXXX");
-    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
+    udp_place_close(&p);
 }
 
 static int remove_dir(void **state)
 {
-    char path[300];
-    unsigned inboxes = 0;
-    (void)state;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        inboxes += strncmp(e->d_name, "in-", 3) == 0;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    return rmdir(dir) || inboxes > 0; // all ports were closed
+    unsigned inboxes = runtime_dir_count("in-");
+    return runtime_dir_remove(state) || inboxes > 0; // all ports were closed
 }
 
 #define ALL_TESTS(family)                                                                        \
@@ -388,11 +302,11 @@ int main(void)
 {
     const struct CMUnitTest v4[] = ALL_TESTS(udp_kit_v4);
     const struct CMUnitTest v6[] = ALL_TESTS(udp_kit_v6);
-    int failed = cmocka_run_group_tests(v4, make_dir, remove_dir);
+    int failed = cmocka_run_group_tests(v4, runtime_dir_make, remove_dir);
     const char *why = udp_kit_enter_net();
     if (why != NULL)
         printf("Skipped the rest: %s.\n", why);
     else
-        failed += cmocka_run_group_tests(v6, make_dir, remove_dir);
+        failed += cmocka_run_group_tests(v6, runtime_dir_make, remove_dir);
     return failed;
 }

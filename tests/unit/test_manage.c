@@ -7,7 +7,8 @@
 #include "port/clock.h"
 #include "port/udp.h"
 #include "port/udp_state.h"
-#include "udp_kit.h"
+#include "runtime_dir.h"
+#include "udp_place.h"
 #include "verbena/nic.h"
 
 #include <setjmp.h>
@@ -19,7 +20,6 @@
 #include <string.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,7 +29,6 @@
 #include <cmocka.h>
 
 enum {
-    PORTS = 3,
     MAD_AT = 20,
     BYTES = MAD_AT + VB_MAD_BYTES + 4,
     NAMED = 7000,    // a port that the system is told of
@@ -37,62 +36,19 @@ enum {
     NOBODYS = 9,
 };
 
-struct place {
-    struct vb_port *port[PORTS];
-    struct udp_forger from; // another host
-    struct vb_rx_frame frames[VB_PORT_RX_BATCH];
-};
-
-static void open_place(struct place *p, int family)
-{
-    char text[INET6_ADDRSTRLEN], why[VB_ERROR_TEXT] = "";
-    for (unsigned i = 0; i < PORTS; i++) {
-        const struct vb_udp_opts opts = {
-            .address = udp_kit_address(family, 1, text), .error_text = why, .shared = true};
-        if (vb_udp_open(&opts, &p->port[i]) < 0)
-            fail_msg("%s", why);
-    }
-    assert_int_equal(vb_ip_is_v4(&p->port[0]->local), family == AF_INET);
-    p->from = udp_kit_make_forger(p->port[0]);
-}
-
-static void close_port(struct place *p, unsigned i)
-{
-    if (p->port[i] != NULL)
-        p->port[i]->ops->close(p->port[i]);
-    p->port[i] = NULL;
-}
-
-static void close_place(struct place *p)
-{
-    close(p->from.fd);
-    for (unsigned i = 0; i < PORTS; i++)
-        close_port(p, i);
-}
-
-static void manage(struct place *p, unsigned i, bool manages)
+static void manage(struct udp_place *p, unsigned i, bool manages)
 {
     p->port[i]->ops->manage(p->port[i], manages);
 }
 
-static int serve(struct place *p, unsigned i, uint16_t number, bool serves)
+static int serve(struct udp_place *p, unsigned i, uint16_t number, bool serves)
 {
     return p->port[i]->ops->serve(p->port[i], VB_CM_SPACE_TCP, number, serves);
 }
 
-static uint32_t slot_of(const struct place *p, unsigned i)
-{
-    return p->port[i]->qpn_base >> REGISTRY_RANGE_BITS;
-}
-
-static struct udp_share *share_of(const struct place *p, unsigned i)
-{
-    return ((struct udp *)p->port[i])->share;
-}
-
 // ---- messages
 
-static void form(struct place *p, uint8_t frame[BYTES], const struct vb_cm_message *m)
+static void form(struct udp_place *p, uint8_t frame[BYTES], const struct vb_cm_message *m)
 {
     memset(frame, 0, BYTES);
     frame[0] = VB_UD_SEND_ONLY;
@@ -101,14 +57,14 @@ static void form(struct place *p, uint8_t frame[BYTES], const struct vb_cm_messa
     vb_icrc_seal(&p->from.path.icrc, 0, frame, BYTES);
 }
 
-static void send_message(struct place *p, const struct vb_cm_message *m)
+static void send_message(struct udp_place *p, const struct vb_cm_message *m)
 {
     uint8_t frame[BYTES];
     form(p, frame, m);
     assert_int_equal(sendto(p->from.fd, frame, BYTES, 0, &p->from.to.any, p->from.to_bytes), BYTES);
 }
 
-static void send_req(struct place *p, uint16_t port)
+static void send_req(struct udp_place *p, uint16_t port)
 {
     send_message(p, &(struct vb_cm_message){.kind = VB_CM_REQ,
                                             .local_id = 77,
@@ -124,41 +80,9 @@ static struct vb_cm_message about(enum vb_cm_kind kind, uint32_t slot)
     return m;
 }
 
-static void receive_all(struct place *p, uint32_t got[PORTS])
+static void expect_at(struct udp_place *p, unsigned i)
 {
-    memset(got, 0, PORTS * sizeof got[0]);
-    for (unsigned round = 0; round < 12; round++)
-        for (unsigned i = 0; i < PORTS; i++) {
-            struct vb_port *port = p->port[i];
-            uint32_t count = port ? port->ops->receive(port, p->frames) : 0;
-            for (uint32_t f = 0; f < count; f++) {
-                assert_int_equal(p->frames[f].len, BYTES);
-                assert_true(vb_ip_equal(&p->frames[f].src, &p->from.path.local));
-            }
-            got[i] += count;
-        }
-}
-
-static void expect(struct place *p, uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t got[PORTS];
-    receive_all(p, got);
-    assert_int_equal(got[0], a);
-    assert_int_equal(got[1], b);
-    assert_int_equal(got[2], c);
-}
-
-static void expect_at(struct place *p, unsigned i)
-{
-    expect(p, i == 0, i == 1, i == 2);
-}
-
-static uint64_t forwarded(const struct place *p)
-{
-    uint64_t sum = 0;
-    for (unsigned i = 0; i < PORTS; i++)
-        sum += p->port[i] ? p->port[i]->stats.rx_forwarded : 0;
-    return sum;
+    udp_place_expect(p, i == 0, i == 1, i == 2);
 }
 
 // ---- by service
@@ -166,43 +90,44 @@ static uint64_t forwarded(const struct place *p)
 // Whoever takes the rest (the newest), with a manager or without.
 static void test_requests_find_their_service(void **state)
 {
-    for (unsigned managers = 1; managers < 1 << PORTS; managers++) {
-        struct place p = {0};
-        open_place(&p, udp_kit_family(state));
-        for (unsigned i = 0; i < PORTS; i++) {
+    for (unsigned managers = 1; managers < 1 << UDP_PLACE_PORTS; managers++) {
+        struct udp_place p;
+        udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+        for (unsigned i = 0; i < UDP_PLACE_PORTS; i++) {
             manage(&p, i, managers >> i & 1);
             assert_int_equal(serve(&p, i, (uint16_t)(NAMED + i), true), 0);
             assert_int_equal(serve(&p, i, (uint16_t)(UNNAMED + i), true), 0);
         }
-        expect(&p, 0, 0, 0); // but for the probes of their coming
-        for (unsigned i = 0; i < PORTS; i++) {
+        udp_place_expect(&p, 0, 0, 0); // but for the probes of their coming
+        for (unsigned i = 0; i < UDP_PLACE_PORTS; i++) {
             if (!(managers >> i & 1))
                 continue;
             send_req(&p, (uint16_t)(NAMED + i));
             expect_at(&p, i);
-            assert_int_equal(forwarded(&p), 0);
+            assert_int_equal(udp_place_forwarded(&p), 0);
             send_req(&p, (uint16_t)(UNNAMED + i));
             expect_at(&p, i);
-            assert_int_equal(forwarded(&p), i != PORTS - 1);
-            for (unsigned j = 0; j < PORTS; j++)
+            assert_int_equal(udp_place_forwarded(&p), i != UDP_PLACE_PORTS - 1);
+            for (unsigned j = 0; j < UDP_PLACE_PORTS; j++)
                 p.port[j]->stats.rx_forwarded = 0;
         }
-        close_place(&p);
+        udp_place_close(&p);
     }
 }
 
 // Exactly one has to say that nobody serves it: the one to whom it came, if it can.
 static void test_services_of_nobody(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state));
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     send_req(&p, NOBODYS);
     expect_at(&p, 2); // nobody manages: the newest keeps it, and has no queue pair for it
     manage(&p, 0, true);
     send_req(&p, NOBODYS);
     expect_at(&p, 0);
     manage(&p, 1, true);
-    atomic_store(&share_of(&p, 0)->registry.file->slot[slot_of(&p, 0)].beat_ns, 1); // stopped
+    atomic_store(&udp_place_share(&p, 0)->registry.file->slot[udp_place_slot(&p, 0)].beat_ns,
+                 1); // stopped
     send_req(&p, NOBODYS);
     expect_at(&p, 1);
     manage(&p, 2, true);
@@ -210,13 +135,13 @@ static void test_services_of_nobody(void **state)
     expect_at(&p, 2);
     send_message(&p, &(struct vb_cm_message){.kind = VB_CM_REQ, .req.service_id = 1ull << 60});
     expect_at(&p, 2);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 static void test_ports_are_one_nics(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state));
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     manage(&p, 0, true);
     manage(&p, 1, true);
     assert_int_equal(serve(&p, 0, NAMED, true), 0);
@@ -235,27 +160,28 @@ static void test_ports_are_one_nics(void **state)
     send_req(&p, NAMED);
     expect_at(&p, 1);
     // Who closes without a word has given it back.
-    close_port(&p, 1);
+    udp_place_close_port(&p, 1);
     assert_int_equal(serve(&p, 2, NAMED, true), 0);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // What the table says may be old, or nonsense.
 static void test_a_wrong_table(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state));
-    struct registry_file *file = share_of(&p, 0)->registry.file;
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    struct registry_file *file = udp_place_share(&p, 0)->registry.file;
     manage(&p, 0, true);
     const uint16_t wrong[] = {1 + 400, REGISTRY_SLOTS + 1, 0xffff, 0,
-                              (uint16_t)(slot_of(&p, 1) + 1)}; // the last one does not manage
+                              (uint16_t)(udp_place_slot(&p, 1) + 1)}; // the last one does not
+                                                                      // manage
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         atomic_store(&file->owner[VB_CM_SPACE_TCP][UNNAMED], wrong[i]);
         send_req(&p, UNNAMED);
         expect_at(&p, 0);
     }
     atomic_store(&file->owner[VB_CM_SPACE_TCP][UNNAMED], 0);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // ---- by id
@@ -265,22 +191,22 @@ static void test_answers_find_who_asked(void **state)
     static const enum vb_cm_kind kinds[] = {VB_CM_MRA, VB_CM_REJ,  VB_CM_REP,
                                             VB_CM_RTU, VB_CM_DREQ, VB_CM_DREP,
                                             VB_CM_LAP, VB_CM_APR,  VB_CM_SIDR_REP};
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state));
-    for (unsigned i = 0; i < PORTS; i++)
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
         manage(&p, i, true);
-    expect(&p, 0, 0, 0);
+    udp_place_expect(&p, 0, 0, 0);
     for (unsigned k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (unsigned i = 0; i < PORTS; i++) {
-            const struct vb_cm_message m = about(kinds[k], slot_of(&p, i));
+        for (unsigned i = 0; i < UDP_PLACE_PORTS; i++) {
+            const struct vb_cm_message m = about(kinds[k], udp_place_slot(&p, i));
             send_message(&p, &m);
             expect_at(&p, i);
         }
-    assert_int_equal(forwarded(&p), 0); // the system knows
+    assert_int_equal(udp_place_forwarded(&p), 0); // the system knows
     // And who gets one that the system gave to the wrong one passes it on.
-    for (unsigned i = 0; i < PORTS; i++)
-        for (unsigned j = 0; j < PORTS; j++) {
-            const struct vb_cm_message m = about(VB_CM_REP, slot_of(&p, i));
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
+        for (unsigned j = 0; j < UDP_PLACE_PORTS; j++) {
+            const struct vb_cm_message m = about(VB_CM_REP, udp_place_slot(&p, i));
             uint8_t bytes[BYTES];
             form(&p, bytes, &m);
             const struct vb_rx_frame frame = {
@@ -288,22 +214,22 @@ static void test_answers_find_who_asked(void **state)
             struct udp *u = (struct udp *)p.port[j];
             assert_int_equal(vb_udp_manage_divert(u, &frame), i != j);
             vb_udp_mail_flush(u);
-            expect(&p, i == 0 && i != j, i == 1 && i != j, i == 2 && i != j);
+            udp_place_expect(&p, i == 0 && i != j, i == 1 && i != j, i == 2 && i != j);
         }
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // A peer of who is no more is told by one of the others.
 static void test_ids_of_nobody(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state));
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     manage(&p, 0, true);
     manage(&p, 1, true);
-    uint32_t gone = slot_of(&p, 1);
+    uint32_t gone = udp_place_slot(&p, 1);
     const struct vb_cm_message m[] = {about(VB_CM_DREQ, gone), about(VB_CM_REP, 511),
                                       about(VB_CM_REP, 500)};
-    close_port(&p, 1);
+    udp_place_close_port(&p, 1);
     for (unsigned i = 0; i < sizeof m / sizeof *m; i++) {
         send_message(&p, &m[i]);
         expect_at(&p, 0);
@@ -311,7 +237,7 @@ static void test_ids_of_nobody(void **state)
     manage(&p, 0, false);
     send_message(&p, &m[0]);
     expect_at(&p, 2); // nobody is there to answer
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // Another process with a manager and two ports; tells its slot.
@@ -348,70 +274,71 @@ static pid_t start_owner(int family, uint32_t *slot)
 // its port may be taken.
 static void test_a_killed_owner(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     uint32_t slot;
     int status;
     pid_t pid = start_owner(udp_kit_family(state), &slot);
-    open_place(&p, udp_kit_family(state));
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     manage(&p, 0, true);
     manage(&p, 1, true);
-    expect(&p, 0, 0, 0);
+    udp_place_expect(&p, 0, 0, 0);
     const struct vb_cm_message dreq = about(VB_CM_DREQ, slot);
     send_req(&p, UNNAMED);
     send_message(&p, &dreq);
-    expect(&p, 0, 0, 0); // it has them
+    udp_place_expect(&p, 0, 0, 0); // it has them
     assert_int_equal(serve(&p, 1, NAMED, true), -EADDRINUSE);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     for (unsigned i = 0; i < 3; i++) {
-        uint32_t got[PORTS];
+        uint32_t got[UDP_PLACE_PORTS];
         if (i == 0)
             send_message(&p, &dreq);
         else
             send_req(&p, i == 1 ? NAMED : UNNAMED);
-        receive_all(&p, got);
+        udp_place_receive(&p, got);
         assert_int_equal(got[0] + got[1], 1);
         assert_int_equal(got[2], 0);
     }
     assert_int_equal(serve(&p, 1, NAMED, true), 0);
     send_req(&p, NAMED);
     expect_at(&p, 1);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // A REJ for want of an answer names no id of its receiver's: all hear it.
 static void test_a_refusal_without_an_id(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     const struct vb_cm_message m = {
         .kind = VB_CM_REJ, .local_id = 5, .rej = {.reason = VB_CM_TIMEOUT}};
-    open_place(&p, udp_kit_family(state));
-    for (unsigned managers = 1; managers < 1 << PORTS; managers++) {
-        for (unsigned i = 0; i < PORTS; i++)
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    for (unsigned managers = 1; managers < 1 << UDP_PLACE_PORTS; managers++) {
+        for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
             manage(&p, i, managers >> i & 1);
         send_message(&p, &m);
-        expect(&p, managers & 1, managers >> 1 & 1, managers >> 2 & 1);
+        udp_place_expect(&p, managers & 1, managers >> 1 & 1, managers >> 2 & 1);
     }
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // Its number lies in the first slot's range, whose holder has it no more than others do. Runs
 // first: slots are given in turn.
 static void test_the_first_slot(void **state)
 {
-    struct place p = {0};
-    unsigned first = PORTS;
-    open_place(&p, udp_kit_family(state));
-    for (unsigned i = 0; i < PORTS; i++)
+    struct udp_place p;
+    unsigned first = UDP_PLACE_PORTS;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
         first = p.port[i]->qpn_base == 0 ? i : first;
-    assert_true(first < PORTS);
-    unsigned other = (first + 1) % PORTS;
-    close_port(&p, (first + 2) % PORTS);
+    assert_true(first < UDP_PLACE_PORTS);
+    unsigned other = (first + 1) % UDP_PLACE_PORTS;
+    udp_place_close_port(&p, (first + 2) % UDP_PLACE_PORTS);
     manage(&p, other, true);
     assert_int_equal(serve(&p, other, UNNAMED, true), 0);
     // As if it were stopped: then the first takes what is nobody's.
-    atomic_store(&share_of(&p, other)->registry.file->slot[slot_of(&p, other)].beat_ns, 1);
-    vb_udp_share_renew(share_of(&p, first));
+    atomic_store(
+        &udp_place_share(&p, other)->registry.file->slot[udp_place_slot(&p, other)].beat_ns, 1);
+    vb_udp_share_renew(udp_place_share(&p, first));
     send_req(&p, UNNAMED);
     expect_at(&p, other);
     assert_int_equal(p.port[first]->stats.rx_forwarded, 1);
@@ -420,29 +347,29 @@ static void test_the_first_slot(void **state)
     expect_at(&p, other);
     send_req(&p, NOBODYS);
     expect_at(&p, first);
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // What changed at another address of the NIC's, say, or while somebody else was at it: who takes
 // the rest tells the system when its time comes.
 static void test_a_program_is_brought_up_to_date(void **state)
 {
-    struct place p = {0};
-    open_place(&p, udp_kit_family(state));
-    expect(&p, 0, 0, 0);
-    struct udp_share *s = share_of(&p, 2);                            // the newest
-    atomic_store(&s->registry.file->slot[slot_of(&p, 0)].manages, 1); // without a word
-    const struct vb_cm_message m = about(VB_CM_RTU, slot_of(&p, 0));
+    struct udp_place p;
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    udp_place_expect(&p, 0, 0, 0);
+    struct udp_share *s = udp_place_share(&p, 2);                            // the newest
+    atomic_store(&s->registry.file->slot[udp_place_slot(&p, 0)].manages, 1); // without a word
+    const struct vb_cm_message m = about(VB_CM_RTU, udp_place_slot(&p, 0));
     send_message(&p, &m);
     expect_at(&p, 0);
-    assert_int_equal(forwarded(&p), 1);
+    assert_int_equal(udp_place_forwarded(&p), 1);
     atomic_fetch_add(&s->registry.file->changes, 1);
     atomic_store(&s->tick_ns, 0);
     vb_udp_share_tend(s, vb_clock_ns());
     send_message(&p, &m);
     expect_at(&p, 0);
-    assert_int_equal(forwarded(&p), 1);
-    close_place(&p);
+    assert_int_equal(udp_place_forwarded(&p), 1);
+    udp_place_close(&p);
 }
 
 // ---- what must not be
@@ -450,12 +377,12 @@ static void test_a_program_is_brought_up_to_date(void **state)
 // What is no message stays where it came; and no bytes do harm.
 static void test_other_frames(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     struct vb_prng prng = {.state = 6};
     uint8_t frame[BYTES];
-    open_place(&p, udp_kit_family(state));
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
     manage(&p, 0, true);
-    const struct vb_cm_message rep = about(VB_CM_REP, slot_of(&p, 0));
+    const struct vb_cm_message rep = about(VB_CM_REP, udp_place_slot(&p, 0));
     form(&p, frame, &rep);
     const uint32_t spoil[] = {0, MAD_AT, MAD_AT + 1, MAD_AT + 2, MAD_AT + 3, MAD_AT + 16};
     for (unsigned i = 0; i < sizeof spoil / sizeof *spoil; i++) {
@@ -467,7 +394,7 @@ static void test_other_frames(void **state)
         assert_true(vb_udp_manage_divert((struct udp *)p.port[2], &f));
     }
     vb_udp_mail_flush((struct udp *)p.port[2]);
-    expect(&p, sizeof spoil / sizeof *spoil, 0, 0);
+    udp_place_expect(&p, sizeof spoil / sizeof *spoil, 0, 0);
     for (unsigned i = 0; i < 2000; i++) {
         uint32_t len = VB_ICRC_FRAME_MIN + (uint32_t)vb_prng_below(&prng, BYTES);
         uint8_t *bytes = malloc(len); // of just this length: a sanitizer sees who reads beyond
@@ -478,25 +405,25 @@ static void test_other_frames(void **state)
         assert_false(vb_udp_manage_divert((struct udp *)p.port[2], &f));
         free(bytes);
     }
-    close_place(&p);
+    udp_place_close(&p);
 }
 
 // One who is stopped does not read, and what waits for it is charged to who sent it: the others
 // must get theirs all the same.
 static void test_a_full_inbox(void **state)
 {
-    struct place p = {0};
+    struct udp_place p;
     static uint8_t big[4096];
     const struct vb_rx_frame frame = {.data = big, .head = big, .len = sizeof big};
-    open_place(&p, udp_kit_family(state));
-    for (unsigned i = 0; i < PORTS; i++)
+    udp_place_open(&p, udp_kit_family(state), BYTES, 0);
+    for (unsigned i = 0; i < UDP_PLACE_PORTS; i++)
         manage(&p, i, true);
-    expect(&p, 0, 0, 0);
+    udp_place_expect(&p, 0, 0, 0);
     struct udp *u = (struct udp *)p.port[2];
     for (unsigned i = 0; i < 400; i++)
-        vb_udp_mail_enclose(u, slot_of(&p, 0), 0, &frame);
+        vb_udp_mail_enclose(u, udp_place_slot(&p, 0), 0, &frame);
     vb_udp_mail_flush(u);
-    const struct vb_cm_message m = about(VB_CM_RTU, slot_of(&p, 1));
+    const struct vb_cm_message m = about(VB_CM_RTU, udp_place_slot(&p, 1));
     uint8_t bytes[BYTES];
     form(&p, bytes, &m);
     const struct vb_rx_frame rtu = {
@@ -507,29 +434,7 @@ static void test_a_full_inbox(void **state)
     for (unsigned round = 0; round < 4; round++)
         got += p.port[1]->ops->receive(p.port[1], p.frames);
     assert_int_equal(got, 1);
-    close_place(&p);
-}
-
-static char dir[32]; // not the group's state, which would stand for the tests' own
-
-static int make_dir(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "/tmp/verbena-manage-XXXXXX");
-    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
-}
-
-static int remove_dir(void **state)
-{
-    char path[300];
-    (void)state;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    return rmdir(dir);
+    udp_place_close(&p);
 }
 
 #define ALL_TESTS(family)                                                                        \
@@ -550,11 +455,11 @@ int main(void)
 {
     const struct CMUnitTest v4[] = ALL_TESTS(udp_kit_v4);
     const struct CMUnitTest v6[] = ALL_TESTS(udp_kit_v6);
-    int failed = cmocka_run_group_tests(v4, make_dir, remove_dir);
+    int failed = cmocka_run_group_tests(v4, runtime_dir_make, runtime_dir_remove);
     const char *why = udp_kit_enter_net();
     if (why != NULL)
         printf("Skipped the rest: %s.\n", why);
     else
-        failed += cmocka_run_group_tests(v6, make_dir, remove_dir);
+        failed += cmocka_run_group_tests(v6, runtime_dir_make, runtime_dir_remove);
     return failed;
 }

@@ -3,7 +3,9 @@
 // of queue pair 1 first, requests come to who has the port, and answers to who asked.
 #include "host/cm.h"
 #include "host/inspect_ask.h"
+#include "host_cm_kit.h"
 #include "pair.h"
+#include "runtime_dir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -36,7 +37,6 @@ struct place {
 static void open_place(struct place *p, unsigned managers, unsigned two_units, bool named)
 {
     char address[16], why[VB_ERROR_TEXT];
-    uint64_t now_ns;
 
     memset(p, 0, sizeof *p);
     pair_address(1, address);
@@ -56,10 +56,7 @@ static void open_place(struct place *p, unsigned managers, unsigned two_units, b
         assert_int_equal(vb_host_cm_open(p->nic[i], NULL, &p->cm[i]), 0);
         p->port[i] = named ? (uint16_t)(NAMED + i) : 0;
         assert_int_equal(vb_host_cm_bind(p->cm[i], VB_CMA_TCP, &p->port[i]), 0);
-        struct vb_cm *cm = vb_host_cm_enter(p->cm[i], &now_ns);
-        int err = vb_cm_listen(cm, vb_cma_service_id(VB_CMA_TCP, p->port[i]), 0, 0, p);
-        vb_host_cm_leave(p->cm[i]);
-        assert_int_equal(err, 0);
+        host_cm_listen(p->cm[i], vb_cma_service_id(VB_CMA_TCP, p->port[i]), p);
     }
 }
 
@@ -72,57 +69,30 @@ static void close_place(struct place *p)
     }
 }
 
-static struct vb_cm_event wait_for(struct vb_host_cm *cm, enum vb_cm_event_kind kind, int ms)
-{
-    struct pollfd fd = {vb_host_cm_event_fd(cm), POLLIN, 0};
-    struct vb_cm_event e = {0};
-
-    assert_int_equal(poll(&fd, 1, ms), 1);
-    assert_true(vb_host_cm_take_event(cm, &e));
-    assert_string_equal(vb_cm_event_text(e.kind), vb_cm_event_text(kind));
-    return e;
-}
-
 static uint32_t ask(struct place *p, unsigned from, uint16_t port, uint32_t qpn)
 {
     struct vb_cm_request request = {
         .service_id = vb_cma_service_id(VB_CMA_TCP, port), .qpn = qpn, .mtu = 3};
-    uint64_t now_ns;
-    uint32_t id = 0;
 
     vb_nic_gid(p->nic[from], request.peer.b);
-    struct vb_cm *cm = vb_host_cm_enter(p->cm[from], &now_ns);
-    int err = vb_cm_connect(cm, now_ns, &request, &id);
-    vb_host_cm_leave(p->cm[from]);
-    assert_int_equal(err, 0);
-    return id;
+    return host_cm_connect(p->cm[from], &request);
 }
 
 static void connect_and_part(struct place *p, unsigned from, unsigned to, uint32_t qpn)
 {
     const struct vb_cm_answer yes = {.qpn = qpn + 1};
-    uint64_t now_ns;
     uint32_t id = ask(p, from, p->port[to], qpn);
-    struct vb_cm_event e = wait_for(p->cm[to], VB_CM_EVENT_REQUEST, SOON_MS);
+    struct vb_cm_event e = host_cm_wait(p->cm[to], VB_CM_EVENT_REQUEST, SOON_MS);
 
-    struct vb_cm *cm = vb_host_cm_enter(p->cm[to], &now_ns);
-    int err = vb_cm_accept(cm, now_ns, e.id, &yes);
-    vb_host_cm_leave(p->cm[to]);
-    assert_int_equal(err, 0);
-    assert_int_equal(wait_for(p->cm[from], VB_CM_EVENT_REPLY, SOON_MS).id, id);
-    cm = vb_host_cm_enter(p->cm[from], &now_ns);
-    err = vb_cm_confirm(cm, now_ns, id, NULL);
-    vb_host_cm_leave(p->cm[from]);
-    assert_int_equal(err, 0);
-    assert_int_equal(wait_for(p->cm[to], VB_CM_EVENT_ESTABLISHED, SOON_MS).id, e.id);
-    cm = vb_host_cm_enter(p->cm[to], &now_ns);
-    err = vb_cm_disconnect(cm, now_ns, e.id, NULL);
-    vb_host_cm_leave(p->cm[to]);
-    assert_int_equal(err, 0);
-    assert_true(wait_for(p->cm[from], VB_CM_EVENT_DISCONNECTED, SOON_MS).by_peer);
-    wait_for(p->cm[to], VB_CM_EVENT_DISCONNECTED, SOON_MS);
-    wait_for(p->cm[from], VB_CM_EVENT_GONE, PATIENCE_MS);
-    wait_for(p->cm[to], VB_CM_EVENT_GONE, PATIENCE_MS);
+    host_cm_accept(p->cm[to], e.id, &yes);
+    assert_int_equal(host_cm_wait(p->cm[from], VB_CM_EVENT_REPLY, SOON_MS).id, id);
+    host_cm_confirm(p->cm[from], id);
+    assert_int_equal(host_cm_wait(p->cm[to], VB_CM_EVENT_ESTABLISHED, SOON_MS).id, e.id);
+    host_cm_disconnect(p->cm[to], e.id);
+    assert_true(host_cm_wait(p->cm[from], VB_CM_EVENT_DISCONNECTED, SOON_MS).by_peer);
+    host_cm_wait(p->cm[to], VB_CM_EVENT_DISCONNECTED, SOON_MS);
+    host_cm_wait(p->cm[from], VB_CM_EVENT_GONE, PATIENCE_MS);
+    host_cm_wait(p->cm[to], VB_CM_EVENT_GONE, PATIENCE_MS);
 }
 
 static void try_all(unsigned managers, unsigned two_units, bool named)
@@ -141,10 +111,10 @@ static void try_all(unsigned managers, unsigned two_units, bool named)
         if (!p.cm[from])
             continue;
         uint32_t id = ask(&p, from, 9, qpn += 2); // which is nobody's
-        struct vb_cm_event e = wait_for(p.cm[from], VB_CM_EVENT_REJECTED, SOON_MS);
+        struct vb_cm_event e = host_cm_wait(p.cm[from], VB_CM_EVENT_REJECTED, SOON_MS);
         assert_int_equal(e.id, id);
         assert_int_equal(e.reason, VB_CM_INVALID_SERVICE);
-        wait_for(p.cm[from], VB_CM_EVENT_GONE, PATIENCE_MS);
+        host_cm_wait(p.cm[from], VB_CM_EVENT_GONE, PATIENCE_MS);
     }
     close_place(&p);
 }
@@ -185,32 +155,25 @@ static void test_two_units(void **state)
 static void test_who_has_gone(void **state)
 {
     struct place p;
-    uint64_t now_ns;
 
     (void)state;
     open_place(&p, 3, 0, true);
     ask(&p, 0, p.port[1], 100);
-    struct vb_cm_event e = wait_for(p.cm[1], VB_CM_EVENT_REQUEST, SOON_MS);
-    struct vb_cm *cm = vb_host_cm_enter(p.cm[1], &now_ns);
-    (void)vb_cm_accept(cm, now_ns, e.id, &(struct vb_cm_answer){.qpn = 101});
-    vb_host_cm_leave(p.cm[1]);
-    e = wait_for(p.cm[0], VB_CM_EVENT_REPLY, SOON_MS);
-    cm = vb_host_cm_enter(p.cm[0], &now_ns);
-    (void)vb_cm_confirm(cm, now_ns, e.id, NULL);
-    vb_host_cm_leave(p.cm[0]);
-    wait_for(p.cm[1], VB_CM_EVENT_ESTABLISHED, SOON_MS);
+    struct vb_cm_event e = host_cm_wait(p.cm[1], VB_CM_EVENT_REQUEST, SOON_MS);
+    host_cm_accept(p.cm[1], e.id, &(struct vb_cm_answer){.qpn = 101});
+    e = host_cm_wait(p.cm[0], VB_CM_EVENT_REPLY, SOON_MS);
+    host_cm_confirm(p.cm[0], e.id);
+    host_cm_wait(p.cm[1], VB_CM_EVENT_ESTABLISHED, SOON_MS);
     vb_host_cm_close(p.cm[1]); // and says nothing
     p.cm[1] = NULL;
-    cm = vb_host_cm_enter(p.cm[0], &now_ns);
-    assert_int_equal(vb_cm_disconnect(cm, now_ns, e.id, NULL), 0);
-    vb_host_cm_leave(p.cm[0]);
+    host_cm_disconnect(p.cm[0], e.id);
     // Answered by our own manager, for want of another one.
-    assert_int_equal(wait_for(p.cm[0], VB_CM_EVENT_DISCONNECTED, SOON_MS).id, e.id);
-    wait_for(p.cm[0], VB_CM_EVENT_GONE, PATIENCE_MS);
+    assert_int_equal(host_cm_wait(p.cm[0], VB_CM_EVENT_DISCONNECTED, SOON_MS).id, e.id);
+    host_cm_wait(p.cm[0], VB_CM_EVENT_GONE, PATIENCE_MS);
     ask(&p, 0, p.port[1], 102);
-    assert_int_equal(wait_for(p.cm[0], VB_CM_EVENT_REJECTED, SOON_MS).reason,
+    assert_int_equal(host_cm_wait(p.cm[0], VB_CM_EVENT_REJECTED, SOON_MS).reason,
                      VB_CM_INVALID_SERVICE);
-    wait_for(p.cm[0], VB_CM_EVENT_GONE, PATIENCE_MS);
+    host_cm_wait(p.cm[0], VB_CM_EVENT_GONE, PATIENCE_MS);
     assert_int_equal(vb_host_cm_bind(p.cm[0], VB_CMA_TCP, &p.port[1]), 0);
     close_place(&p);
 }
@@ -248,11 +211,9 @@ static void test_who_looks(void **state)
     (void)state;
     open_place(&p, 7, 0, true);
     uint32_t id = ask(&p, 0, p.port[1], 100);
-    struct vb_cm_event e = wait_for(p.cm[1], VB_CM_EVENT_REQUEST, SOON_MS);
-    struct vb_cm *cm = vb_host_cm_enter(p.cm[1], &now_ns);
-    (void)vb_cm_accept(cm, now_ns, e.id, &(struct vb_cm_answer){.qpn = 101});
-    vb_host_cm_leave(p.cm[1]);
-    wait_for(p.cm[0], VB_CM_EVENT_REPLY, SOON_MS);
+    struct vb_cm_event e = host_cm_wait(p.cm[1], VB_CM_EVENT_REQUEST, SOON_MS);
+    host_cm_accept(p.cm[1], e.id, &(struct vb_cm_answer){.qpn = 101});
+    host_cm_wait(p.cm[0], VB_CM_EVENT_REPLY, SOON_MS);
     assert_int_equal(vb_survey_take(&survey, "cm_id", getpid(), 5000000000), 0);
     assert_int_equal(survey.nics, NICS);
     assert_int_equal(count_records(&survey, "LISTEN", 0, &peer), NICS);
@@ -263,31 +224,11 @@ static void test_who_looks(void **state)
     snprintf(wanted, sizeof wanted, "%s:%u", address, p.port[1]);
     assert_string_equal(peer, wanted);
     vb_survey_free(&survey);
-    cm = vb_host_cm_enter(p.cm[0], &now_ns);
+    struct vb_cm *cm = vb_host_cm_enter(p.cm[0], &now_ns);
     (void)vb_cm_abandon(cm, now_ns, id);
     vb_host_cm_leave(p.cm[0]);
-    wait_for(p.cm[1], VB_CM_EVENT_REJECTED, SOON_MS);
+    host_cm_wait(p.cm[1], VB_CM_EVENT_REJECTED, SOON_MS);
     close_place(&p);
-}
-
-static int make_dir(void **state)
-{
-    static char dir[40];
-    snprintf(dir, sizeof dir, "/tmp/verbena-managers-XXXXXX");
-    *state = dir;
-    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
-}
-
-static int remove_dir(void **state)
-{
-    char path[300];
-    DIR *d = opendir(*state);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    return rmdir(*state);
 }
 
 int main(void)
@@ -297,5 +238,5 @@ int main(void)
         cmocka_unit_test(test_only_one_has),      cmocka_unit_test(test_two_units),
         cmocka_unit_test(test_who_has_gone),      cmocka_unit_test(test_who_looks),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, runtime_dir_make, runtime_dir_remove);
 }

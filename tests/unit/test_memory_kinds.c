@@ -98,11 +98,87 @@ static void test_only_who_asks_is_looked_after(void **state)
     vb_mkey_table_fini(&t);
 }
 
+// ---- memory of others
+
+struct elsewhere {
+    uint8_t bytes[LEN];
+    uint64_t source;
+    bool gone;
+};
+
+static bool fetch(void *ctx, uint64_t source, uint64_t at, uint8_t *to, uint64_t len)
+{
+    struct elsewhere *e = ctx;
+    e->source = source;
+    if (!e->gone)
+        memcpy(to, e->bytes + at, len);
+    return !e->gone;
+}
+
+static bool store(void *ctx, uint64_t source, uint64_t at, const uint8_t *from, uint64_t len)
+{
+    struct elsewhere *e = ctx;
+    e->source = source;
+    if (!e->gone)
+        memcpy(e->bytes + at, from, len);
+    return !e->gone;
+}
+
+static void test_a_copied_region(void **state)
+{
+    (void)state;
+    struct elsewhere e = {.bytes = {[10] = 7}};
+    const struct vb_mem_copier copier = {&e, fetch, store};
+    const struct vb_mkey_attr attr = {.pd = PD,
+                                      .kind = VB_MKEY_COPIED,
+                                      .access = VB_ACCESS_ALL,
+                                      .start = 1000,
+                                      .len = LEN,
+                                      .source = 99};
+    struct vb_mkey_table t = {0};
+    uint32_t key;
+    uint8_t *at, byte = 0;
+
+    assert_int_equal(vb_mkey_table_init(&t, (const uint64_t[2]){1, 2}), 0);
+    assert_int_equal(vb_mkey_create(&t, &attr, &key), -EINVAL); // nobody copies
+    t.copier = &copier;
+    key = create(&t, &attr);
+    assert_int_equal(vb_mem_access(&t, us, key, 1010, 1, VB_LOCAL_READ, &at), VB_MEM_COPIED);
+    assert_int_equal(vb_mem_access(&t, us, key, 1000 + LEN, 1, VB_LOCAL_READ, &at), VB_MEM_BOUNDS);
+    assert_int_equal(vb_mem_copy(&t, us, key, 1010, 1, VB_LOCAL_READ, &byte), VB_MEM_OK);
+    assert_int_equal(byte, 7);
+    assert_int_equal(e.source, 99);
+    byte = 8;
+    assert_int_equal(vb_mem_copy(&t, us, key, 1011, 1, VB_REMOTE_WRITE, &byte), VB_MEM_OK);
+    assert_int_equal(e.bytes[11], 8);
+    assert_int_equal(vb_mem_copy(&t, us, key, 1000 + LEN, 1, VB_LOCAL_READ, &byte), VB_MEM_BOUNDS);
+    assert_int_equal(
+        vb_mem_copy(&t, (struct vb_accessor){PD + 1, 77}, key, 1010, 1, VB_LOCAL_READ, &byte),
+        VB_MEM_DOMAIN);
+    // Windows of it are copied, too.
+    uint32_t window = create(&t, &(struct vb_mkey_attr){.pd = PD, .kind = VB_MKEY_WINDOW1});
+    const struct vb_binding b = {
+        .window = window, .region = key, .addr = 1010, .len = 1, .access = VB_REMOTE_READ};
+    assert_int_equal(vb_window_bind(&t, us, &b), VB_MEM_OK);
+    assert_int_equal(vb_mem_access(&t, us, window, 0, 1, VB_REMOTE_READ, &at), VB_MEM_COPIED);
+    assert_int_equal(vb_mem_copy(&t, us, window, 0, 1, VB_REMOTE_READ, &byte), VB_MEM_OK);
+    assert_int_equal(byte, 7);
+    assert_int_equal(vb_mem_copy(&t, us, window, 0, 1, VB_REMOTE_WRITE, &byte), VB_MEM_RIGHTS);
+    e.gone = true;
+    assert_int_equal(vb_mem_copy(&t, us, key, 1010, 1, VB_LOCAL_READ, &byte), VB_MEM_GONE);
+    // What is here is not copied.
+    uint8_t here[8];
+    uint32_t plain = create(&t, &(struct vb_mkey_attr){.pd = PD, .len = 8, .base = here});
+    assert_int_equal(vb_mem_copy(&t, us, plain, 0, 1, VB_LOCAL_READ, &byte), VB_MEM_NO_KEY);
+    vb_mkey_table_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_key_without_memory),
         cmocka_unit_test(test_only_who_asks_is_looked_after),
+        cmocka_unit_test(test_a_copied_region),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

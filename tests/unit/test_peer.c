@@ -163,7 +163,7 @@ static void test_who_waits_for_ever_has_a_window_of_its_own(void **state)
     struct forge_opts o = forge_defaults();
     o.timeout = 0;
     struct forge *f = forge_open(&o);
-    struct vb_peer *shared = vb_peer_join(f->pu, &f->remote);
+    struct vb_peer *shared = vb_peer_join(f->pu, &f->remote, NULL);
     assert_non_null(shared);
     assert_ptr_not_equal(f->ctx->peer, shared);
     assert_int_equal(shared->users, 1);
@@ -173,7 +173,7 @@ static void test_who_waits_for_ever_has_a_window_of_its_own(void **state)
     f->ctx->peer = own;
     forge_close(f);
     f = forge_open(NULL);
-    shared = vb_peer_join(f->pu, &f->remote);
+    shared = vb_peer_join(f->pu, &f->remote, NULL);
     assert_ptr_equal(f->ctx->peer, shared);
     assert_int_equal(shared->users, 2);
     shared->users--;

@@ -6,6 +6,7 @@
 #include "base/prng.h"
 #include "base/serial.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,6 +120,12 @@ static void script(bool by_steps, uint64_t seed, struct log *log)
     o.timeout = 8; // 1 ms, so that timers fire
     o.lend_bytes = seed & 1 ? 300 : 0;
     struct forge *f = forge_open(&o);
+    uint32_t share;
+    assert_int_equal(vb_dev_share_create(f->dev, &(struct vb_share_attr){.weight = 7}, &share), 0);
+    if (seed & 2)
+        vb_share_join(f->pu, f->ctx, vb_share_find(f->dev, share));
+    if (seed & 4) // then it is share 0's, beside another or alone
+        assert_int_equal(vb_dev_share_destroy(f->dev, share), seed & 2 ? -EBUSY : 0);
     vb_pu_observe(f->pu, NULL, NULL); // with an observer, vb_pu_poll() would call vb_pu_step()
     for (uint64_t turn = 0; turn < TURNS; turn++) {
         static const enum vb_wr_opcode ops[] = {VB_WR_SEND, VB_WR_WRITE, VB_WR_NOP};

@@ -360,15 +360,25 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BOTH(test_endless_program_starves_nobody),
+        DUO_TEST(test_endless_program_starves_nobody, "hull"),
         BOTH(test_program_runs_without_polling),
+        DUO_TEST(test_program_runs_without_polling, "hull"),
         DUO_TEST(test_program_begun_by_a_wait, "udp"),
+        DUO_TEST(test_program_begun_by_a_wait, "hull"),
         DUO_TEST(test_rate, "udp"),
+        DUO_TEST(test_rate, "hull"),
         DUO_TEST(test_limit_and_audit, "udp"),
+        DUO_TEST(test_limit_and_audit, "hull"),
         DUO_TEST(test_audit_without_room, "udp"),
+        DUO_TEST(test_audit_without_room, "hull"),
         DUO_TEST(test_limit_of_each_request, "udp"),
+        DUO_TEST(test_limit_of_each_request, "hull"),
         BOTH(test_stop),
+        DUO_TEST(test_stop, "hull"),
         DUO_TEST(test_refusals, "udp"),
+        DUO_TEST(test_refusals, "hull"),
         DUO_TEST(test_auditor_becomes_free, "udp"),
+        DUO_TEST(test_auditor_becomes_free, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -4,6 +4,7 @@
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/registry.h"
+#include "runtime_dir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -49,14 +49,7 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-    char path[300];
-    DIR *d = opendir(*state);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    int result = rmdir(*state);
+    int result = runtime_dir_erase(*state);
     free(*state);
     return result;
 }

@@ -180,13 +180,53 @@ static void test_completions_stay(void **state)
     duo_close(&h.d);
 }
 
+// An arm word in the register, and no call.
+static void arm(struct hand *h, uint32_t cqn)
+{
+    uint32_t word[2] = {htobe32(h->ci & 0xffffff), htobe32(cqn)};
+    uint64_t both;
+
+    memcpy(&both, word, sizeof both);
+    __atomic_store_n((uint64_t *)(void *)(h->raw_cq.bell + VB_RAW_ARM_OFFSET), both,
+                     __ATOMIC_RELEASE);
+}
+
+static void test_an_event_by_hand(void **state)
+{
+    struct hand h;
+    struct vb_cq *cq = NULL;
+
+    open_hand(&h, state);
+    share(&h);
+    int fd = vb_channel_fd(h.d.end[0].channel);
+    for (unsigned i = 0; i < 5; i++) {
+        arm(&h, h.raw_cq.cqn + 1); // another's
+        write_once(&h);
+        assert_false(duo_is_readable(fd, 20));
+        arm(&h, h.raw_cq.cqn);
+        while (__atomic_load_n((uint64_t *)(void *)(h.raw_cq.bell + VB_RAW_ARM_OFFSET),
+                               __ATOMIC_ACQUIRE))
+            continue; // until it was seen
+        write_once(&h);
+        assert_true(duo_is_readable(fd, DUO_PATIENCE_S * 1000));
+        assert_int_equal(vb_channel_take(h.d.end[0].channel, &cq), 0);
+        assert_ptr_equal(cq, h.d.end[0].cq);
+    }
+    duo_close(&h.d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         DUO_PORTS(test_a_queue_by_hand),
+        DUO_TEST(test_a_queue_by_hand, "hull"),
         DUO_TEST(test_an_entry_alone_says_nothing, "udp"),
+        DUO_TEST(test_an_entry_alone_says_nothing, "hull"),
         DUO_TEST(test_shared_queues_stay, "udp"),
         DUO_TEST(test_completions_stay, "udp"),
+        DUO_TEST(test_completions_stay, "hull"),
+        DUO_TEST(test_an_event_by_hand, "udp"),
+        DUO_TEST(test_an_event_by_hand, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -103,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DUO_PORTS(test_a_receive_in_use_comes_back),
         DUO_PORTS(test_completions_go_with_their_queue),
+        DUO_TEST(test_completions_go_with_their_queue, "hull"),
         DUO_PORTS(test_requests_behind_a_forced_error_are_flushed),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);

@@ -2,6 +2,7 @@
 // Many processes on one address: whoever is stopped or killed, the others go on within a second.
 #include "crowd.h"
 #include "pair.h"
+#include "runtime_dir.h"
 #include "udp_kit.h"
 #include "verbena/nic.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -201,51 +201,18 @@ static void test_nics_of_one_process(void **state)
 
 // ---- what is left
 
-static unsigned count_files(const char *dir, const char *prefix)
-{
-    unsigned count = 0;
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        count += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
-    closedir(d);
-    return count;
-}
-
 static void test_nothing_is_left_behind(void **state)
 {
-    const char *dir = *state;
+    (void)state;
     struct vb_nic *nic;
     const struct vb_nic_opts opts = {.address = here(), .port = "udp", .faults = "off"};
     crowd_end(crowd_start(here(), 4, false, 1));
-    assert_true(count_files(dir, "in-") > 0); // of those who were killed
+    assert_true(runtime_dir_count("in-") > 0); // of those who were killed
     assert_int_equal(vb_nic_open(&opts, &nic), 0);
-    assert_int_equal(count_files(dir, "in-"), 1);
+    assert_int_equal(runtime_dir_count("in-"), 1);
     vb_nic_close(nic);
-    assert_int_equal(count_files(dir, "in-"), 0);
-    assert_int_equal(count_files(dir, "nics-"), 1);
-}
-
-static int make_dir(void **state)
-{
-    static char dir[32];
-    snprintf(dir, sizeof dir, "/tmp/verbena-share-XXXXXX");
-    if (mkdtemp(dir) == NULL)
-        return -1;
-    *state = dir;
-    return setenv("VERBENA_RUNTIME_DIR", dir, 1);
-}
-
-static int remove_dir(void **state)
-{
-    char path[300];
-    DIR *d = opendir(*state);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    return rmdir(*state);
+    assert_int_equal(runtime_dir_count("in-"), 0);
+    assert_int_equal(runtime_dir_count("nics-"), 1);
 }
 
 int main(void)
@@ -270,12 +237,12 @@ int main(void)
         cmocka_unit_test(test_nics_of_one_process),
         cmocka_unit_test(test_nothing_is_left_behind),
     };
-    int failed = cmocka_run_group_tests(tests, make_dir, remove_dir);
+    int failed = cmocka_run_group_tests(tests, runtime_dir_make, runtime_dir_remove);
     const char *why = udp_kit_enter_net();
     ipv6 = true;
     if (why != NULL)
         printf("Skipped the rest: %s.\n", why);
     else
-        failed += cmocka_run_group_tests(tests_v6, make_dir, remove_dir);
+        failed += cmocka_run_group_tests(tests_v6, runtime_dir_make, runtime_dir_remove);
     return failed;
 }

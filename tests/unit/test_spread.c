@@ -139,7 +139,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_hash),
         DUO_PORTS(test_one_of_them_gets_it),
+        DUO_TEST(test_one_of_them_gets_it, "hull"),
         DUO_TEST(test_what_cannot_be_spread, "udp"),
+        DUO_TEST(test_what_cannot_be_spread, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

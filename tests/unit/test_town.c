@@ -2,6 +2,7 @@
 // Eight servers and sixteen clients on one address, each with a manager of its own: whoever is
 // killed or stopped, the others connect within a second, and always to the one they asked for.
 #include "pair.h"
+#include "runtime_dir.h"
 #include "town.h"
 #include "udp_kit.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -89,26 +89,6 @@ static void test_a_town(void **state)
     town_end(t);
 }
 
-static int make_dir(void **state)
-{
-    static char dir[32];
-    snprintf(dir, sizeof dir, "/tmp/verbena-town-XXXXXX");
-    *state = dir;
-    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
-}
-
-static int remove_dir(void **state)
-{
-    char path[300];
-    DIR *d = opendir(*state);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    return rmdir(*state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_town)};
@@ -117,11 +97,11 @@ int main(void)
 
     pair_address(0, text);
     here = why ? text : "127.0.0.1";
-    int failed = cmocka_run_group_tests(tests, make_dir, remove_dir);
+    int failed = cmocka_run_group_tests(tests, runtime_dir_make, runtime_dir_remove);
     here = "::1";
     if (why != NULL)
         printf("Skipped the rest: %s.\n", why);
     else
-        failed += cmocka_run_group_tests(tests, make_dir, remove_dir);
+        failed += cmocka_run_group_tests(tests, runtime_dir_make, runtime_dir_remove);
     return failed;
 }

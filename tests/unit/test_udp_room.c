@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "port/clock.h"
 #include "port/udp.h"
+#include "runtime_dir.h"
 #include "udp_kit.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -48,6 +48,7 @@ static struct vb_port *open_as(int family, unsigned host, bool shared)
 
     if (vb_udp_open(&opts, &port) < 0)
         fail_msg("%s", why);
+    assert_int_equal(vb_ip_is_v4(&port->local), family == AF_INET);
     return port;
 }
 
@@ -210,26 +211,6 @@ static void test_shared_addresses(void **state)
         sharer[i]->ops->close(sharer[i]);
 }
 
-static int make_dir(void **state)
-{
-    static char dir[32];
-    snprintf(dir, sizeof dir, "/tmp/verbena-room-XXXXXX");
-    *state = dir;
-    return mkdtemp(dir) == NULL ? -1 : setenv("VERBENA_RUNTIME_DIR", dir, 1);
-}
-
-static int remove_dir(void **state)
-{
-    char path[300];
-    DIR *d = opendir(*state);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, e->d_name);
-        (void)unlink(path);
-    }
-    closedir(d);
-    return rmdir(*state);
-}
-
 int main(void)
 {
     const char *why = udp_kit_enter_net();
@@ -247,10 +228,10 @@ int main(void)
         UDP_KIT_TEST(test_elsewhere, udp_kit_v6),
         UDP_KIT_TEST(test_shared_addresses, udp_kit_v6),
     };
-    int failed = cmocka_run_group_tests(v4, make_dir, remove_dir);
+    int failed = cmocka_run_group_tests(v4, runtime_dir_make, runtime_dir_remove);
     if (why)
         printf("IPv6 is not tested: %s\n", why);
     else
-        failed += cmocka_run_group_tests(v6, make_dir, remove_dir);
+        failed += cmocka_run_group_tests(v6, runtime_dir_make, runtime_dir_remove);
     return failed;
 }

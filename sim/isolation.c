@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Isolation measured, and fair turns checked, in worlds of tenants.
+#include "sim/isolation.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+    FAIR_EVERY = 4, // seeds
+    FAIR_NS = 600 * 1000,
+};
+
+static void sum_up(const struct vb_tenant *probe, struct vb_isolation_times *t)
+{
+    *t = (struct vb_isolation_times){
+        .count = probe->whole.count,
+        .service_p50_ns = vb_hist_quantile(&probe->service, 0.5),
+        .service_p99_ns = vb_hist_quantile(&probe->service, 0.99),
+        .whole_p50_ns = vb_hist_quantile(&probe->whole, 0.5),
+        .whole_p99_ns = vb_hist_quantile(&probe->whole, 0.99),
+    };
+}
+
+int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_result *result)
+{
+    enum vb_tenant_kind company[VB_COMPANIES][2] = {
+        [VB_COMPANY_NONE] = {VB_TENANT_IDLE, VB_TENANT_IDLE},
+        [VB_COMPANY_QUIET] = {VB_TENANT_BUSY, VB_TENANT_BUSY},
+        [VB_COMPANY_HOSTILE] = {VB_TENANT_CHAIN, VB_TENANT_FUZZ},
+    };
+
+    for (uint32_t i = 0; i < 2; i++)
+        if (opts->hostile[i] != VB_TENANT_IDLE)
+            company[VB_COMPANY_HOSTILE][i] = opts->hostile[i];
+    for (uint32_t i = 0; i < VB_COMPANIES; i++) {
+        const struct vb_tenant_opts o = {
+            .seed = opts->seed,
+            .duration_ns = opts->duration_ns,
+            .tenants = 3,
+            .kind = {VB_TENANT_PROBE, company[i][0], company[i][1]},
+            .weight = {opts->weight},
+            .no_shares = opts->no_shares,
+        };
+        struct vb_tenantworld *w = vb_tenantworld_create(&o);
+        if (!w)
+            return -ENOMEM;
+        vb_tenantworld_run(w);
+        sum_up(&w->tenant[0], &result->beside[i]);
+        vb_tenantworld_destroy(w);
+    }
+    return 0;
+}
+
+// ---- fair turns
+
+bool vb_fair_is_drawn(uint64_t seed)
+{
+    return seed % FAIR_EVERY == 1;
+}
+
+// Weights of all magnitudes.
+static uint32_t draw_weight(struct vb_prng *p)
+{
+    uint32_t weight = (uint32_t)vb_prng_below(p, VB_SHARE_WEIGHT_MAX);
+    return 1 + (weight >> vb_prng_below(p, 6));
+}
+
+int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[400])
+{
+    struct vb_prng p = {seed * 0xda942042e4dd58b5u + 7};
+    struct vb_tenant_opts o = {.seed = seed,
+                               .duration_ns = FAIR_NS,
+                               .tenants = (uint32_t)vb_prng_range(&p, 2, VB_TENANTS_MAX),
+                               .watches = true};
+
+    for (uint32_t i = 0; i < o.tenants; i++) {
+        o.kind[i] = (enum vb_tenant_kind)vb_prng_range(&p, VB_TENANT_PROBE, VB_TENANT_KINDS - 1);
+        o.weight[i] = draw_weight(&p);
+    }
+    struct vb_tenantworld *w = vb_tenantworld_create(&o);
+    if (!w)
+        return -ENOMEM;
+    vb_tenantworld_run(w);
+    *digest = w->digest.value;
+    *steps = w->steps;
+    if (w->violated)
+        snprintf(violated, 400, "%s", w->violation);
+    vb_tenantworld_destroy(w);
+    return 0;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hull's clock: a page that its thread writes and all others can only read. Programs run in
+// that thread, so a hull that sleeps need not keep it for them; for applications that have it
+// mapped it wakes up now and then, and for nobody it does not.
+#include "hull/hull.h"
+
+#include "port/clock.h"
+
+#include <endian.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    CLOCK_BYTES = 4096,
+    TICK_NS = 100 * 1000 * 1000, // of a hull that sleeps
+};
+
+static_assert(sizeof(struct vb_hull_clock) == 32, "part of the contract");
+
+static struct vb_hull_clock *page_of(struct vb_hull *hull)
+{
+    return (struct vb_hull_clock *)(void *)hull->clock.base;
+}
+
+int vb_hull_clock_open(struct vb_hull *hull)
+{
+    void *map;
+    int fd = vb_hull_memory_make_readable(CLOCK_BYTES, &map);
+
+    if (fd < 0)
+        return fd;
+    hull->clock = (struct vb_hull_mapping){
+        .base = map, .bytes = CLOCK_BYTES, .fd = fd, .holds = 1, .read_only = true};
+    page_of(hull)->epoch = hull->epoch;
+    page_of(hull)->epoch_be = htobe64(hull->epoch);
+    vb_hull_clock_set(hull, vb_clock_ns());
+    return 0;
+}
+
+void vb_hull_clock_close(struct vb_hull *hull)
+{
+    if (!hull->clock.base)
+        return;
+    munmap(hull->clock.base, CLOCK_BYTES);
+    close(hull->clock.fd);
+}
+
+void vb_hull_clock_set(struct vb_hull *hull, uint64_t now_ns)
+{
+    struct vb_hull_clock *clock = page_of(hull);
+
+    __atomic_store_n(&clock->now_ns, now_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&clock->now_be, htobe64(now_ns), __ATOMIC_RELEASE);
+}
+
+uint64_t vb_hull_clock_next(const struct vb_hull *hull, uint64_t deadline_ns)
+{
+    if (hull->clock.holds <= 1)
+        return deadline_ns;
+    uint64_t tick_ns = vb_clock_ns() + TICK_NS;
+    return tick_ns < deadline_ns ? tick_ns : deadline_ns;
+}

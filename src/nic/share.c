@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares: turns by weight, what work costs, and a rate for all queue pairs of one.
+#include "nic/share.h"
+
+#include "nic/pace.h"
+#include "nic/pu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- rounds
+
+// What is missing when a share has no more to do is not missed later, and what is left is lost.
+static void leave(struct vb_share_part *s)
+{
+    vb_link_remove(&s->line);
+    s->fresh = s->granted = false;
+    if (s->credit > 0)
+        s->credit = 0;
+}
+
+// Who comes anew goes first: light work waits for nobody's round. It has its part of the round
+// then.
+static void enter(struct vb_pu *pu, struct vb_share_part *s)
+{
+    if (vb_link_queued(&s->line))
+        return;
+    vb_fifo_push_front(&pu->active, &s->line);
+    s->fresh = true;
+}
+
+// To the end of the line. Who came anew has had the part of its next visit, and stays in line for
+// it even without work: coming and going wins nothing.
+static void wait_for_the_next(struct vb_pu *pu, struct vb_share_part *s)
+{
+    vb_link_remove(&s->line);
+    vb_fifo_push(&pu->active, &s->line);
+    s->granted = s->fresh;
+    s->fresh = false;
+}
+
+void vb_share_kick(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    vb_fifo_push(qp->share->run, &qp->run);
+    enter(pu, qp->share);
+}
+
+void vb_share_bill_later(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    vb_pu_kick(pu, qp);
+}
+
+static bool is_alone(const struct vb_pu *pu)
+{
+    return pu->active.head.next == pu->active.head.prev;
+}
+
+// Each time its turn comes round a share gets its weight's part. Who is alone waits for nobody.
+static bool may_go_on(const struct vb_pu *pu, struct vb_share_part *s)
+{
+    const int64_t part = (int64_t)VB_SHARE_QUANTUM * s->weight;
+
+    if (!s->granted)
+        s->credit += part;
+    s->granted = true;
+    if (s->credit <= 0 && is_alone(pu))
+        s->credit = part;
+    return s->credit > 0;
+}
+
+// Packets of a turn while others wait: no more than there is credit for, or than many bytes make.
+static uint32_t turn_length(const struct vb_pu *pu, const struct vb_share_part *s,
+                            const struct vb_qpc *qp)
+{
+    uint64_t left = (uint64_t)s->credit / (VB_SHARE_WEIGHT * VB_SHARE_FRAME);
+    uint64_t frames = (UINT64_C(1) << VB_SHARE_TURN_SHIFT) >> qp->mtu_shift;
+
+    if (is_alone(pu))
+        return VB_TURN_FRAMES;
+    left = left < frames ? left : frames;
+    if (left < VB_SHARE_TURN_MIN)
+        left = VB_SHARE_TURN_MIN;
+    return left < VB_TURN_FRAMES ? (uint32_t)left : VB_TURN_FRAMES;
+}
+
+static struct vb_qpc *begin_turn(struct vb_pu *pu, const struct vb_share_part *s)
+{
+    struct vb_qpc *qp = VB_CONTAINER_OF(vb_fifo_first(s->run), struct vb_qpc, run);
+
+    pu->turn_of = qp;
+    pu->turn_frames = pu->turn_start = VB_TURN_FRAMES - turn_length(pu, s, qp);
+    return qp;
+}
+
+struct vb_qpc *vb_share_next(struct vb_pu *pu)
+{
+    struct vb_link *link;
+
+    if (pu->turn_of)
+        return pu->turn_of;
+    if (!vb_fifo_empty(&pu->run))
+        enter(pu, &pu->rest);
+    while ((link = vb_fifo_first(&pu->active))) {
+        struct vb_share_part *s = VB_CONTAINER_OF(link, struct vb_share_part, line);
+        bool has_work = !vb_fifo_empty(s->run);
+        if (has_work && may_go_on(pu, s))
+            return begin_turn(pu, s);
+        if (has_work || (s->fresh && !is_alone(pu)))
+            wait_for_the_next(pu, s);
+        else
+            leave(s);
+    }
+    return NULL;
+}
+
+// ---- what work costs
+
+// What is counted by eights and more is billed in whole units; the rest is for the next bill.
+static uint64_t take_whole(uint64_t total, uint64_t *billed, uint32_t shift)
+{
+    uint64_t units = (total - *billed) >> shift;
+
+    *billed += units << shift;
+    return units;
+}
+
+// Of the turn's packets and entries all that were no packets are entries; what came in since the
+// last bill is the queue pair's, too.
+static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_share_bill *b = &qp->bill;
+    const struct vb_qp_counters *c = &qp->count;
+    uint64_t sent = take_whole(c->sent_pkts, &b->frames_out, 0);
+    uint64_t received = take_whole(c->rcvd_pkts, &b->frames_in, 0);
+    uint64_t turn = pu->turn_frames - pu->turn_start;
+
+    if (b->fetched > qp->sq.fetched)
+        b->fetched = qp->sq.start; // it was reset
+    uint64_t units = VB_SHARE_TURN + VB_SHARE_FRAME * (sent + received) +
+                     (turn > sent ? turn - sent : 0) +
+                     take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT) +
+                     take_whole(qp->sq.fetched, &b->fetched, VB_SHARE_FETCH_SHIFT);
+    return units < VB_SHARE_BILL_MAX ? (uint32_t)units : VB_SHARE_BILL_MAX;
+}
+
+void vb_share_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_share_part *s = qp->share ? qp->share : &pu->rest;
+    uint32_t units = bill(pu, qp);
+
+    s->credit -= (int64_t)units * VB_SHARE_WEIGHT;
+    s->spent += units;
+    s->turns++;
+    if (!is_alone(pu)) // a poll does as much as a round of one share, for bells and frames of
+                       // others
+        pu->looped += units * VB_POLL_LOOPED / VB_SHARE_QUANTUM;
+    pu->turn_of = NULL;
+    pu->turn_start = 0;
+}
+
+// ---- rates
+
+static void set_rate(struct vb_share_rate *r, uint64_t rate_Bps, uint32_t burst_bytes)
+{
+    uint64_t burst = burst_bytes ? burst_bytes : VB_PACE_BURST_BYTES;
+    uint64_t piece = burst / VB_PACE_RESUME_PART ? burst / VB_PACE_RESUME_PART : 1;
+
+    r->piece_bytes = (uint32_t)piece;
+    r->piece_ns = rate_Bps ? piece * 1000000000u / rate_Bps + 1 : 0;
+    r->burst_ns = rate_Bps ? burst * 1000000000u / rate_Bps : 0;
+    r->free_ns = rate_Bps ? r->free_ns : 0;
+}
+
+// Pieces that were not used for as long as a burst takes are lost, as tokens of a full bucket are.
+uint64_t vb_share_holds(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_congestion *c = qp->congestion;
+    struct vb_share_rate *r = qp->share ? &qp->share->rate : NULL;
+    uint64_t now = pu->now_ns;
+
+    if (!r || !r->piece_ns)
+        return 0;
+    if (c->granted > 0 && c->granted_ns + r->burst_ns < now)
+        c->granted = 0;
+    while (c->granted <= 0) {
+        uint64_t oldest = now > r->burst_ns ? now - r->burst_ns : 0;
+        c->granted_ns = r->free_ns > oldest ? r->free_ns : oldest;
+        r->free_ns = c->granted_ns + r->piece_ns;
+        c->granted += r->piece_bytes;
+    }
+    return c->granted_ns > now ? c->granted_ns : 0;
+}
+
+bool vb_share_charge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t bytes)
+{
+    struct vb_congestion *c = qp->congestion;
+
+    if (!qp->share || !qp->share->rate.piece_ns)
+        return false;
+    c->granted -= bytes;
+    return c->granted <= 0 && qp->share->rate.free_ns > pu->now_ns;
+}
+
+void vb_share_let_go(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_congestion *c = qp->congestion;
+    struct vb_share_rate *r = qp->share ? &qp->share->rate : NULL;
+    bool promised = c->granted > 0 && c->granted_ns > pu->now_ns;
+
+    if (promised && r && r->free_ns > r->piece_ns)
+        r->free_ns -= r->piece_ns;
+    if (c->granted > 0)
+        c->granted = 0;
+}
+
+// ---- life
+
+struct vb_share *vb_share_find(const struct vb_dev *dev, uint32_t number)
+{
+    return number && number <= dev->share_room ? dev->shares[number - 1] : NULL;
+}
+
+static bool is_legal(const struct vb_share_attr *attr)
+{
+    return attr->weight <= VB_SHARE_WEIGHT_MAX && attr->rate_Bps <= VB_SHARE_RATE_MAX;
+}
+
+static void apply(const struct vb_dev *dev, struct vb_share *share)
+{
+    const struct vb_share_attr *a = &share->attr;
+
+    for (uint32_t i = 0; i < dev->pu_count; i++) {
+        share->part[i].weight = a->weight ? a->weight : VB_SHARE_WEIGHT;
+        set_rate(&share->part[i].rate, a->rate_Bps ? a->rate_Bps / dev->pu_count + 1 : 0,
+                 a->burst_bytes);
+    }
+}
+
+static int find_place(struct vb_dev *dev, uint32_t *place)
+{
+    uint32_t i = 0;
+
+    while (i < dev->share_room && dev->shares[i])
+        i++;
+    if (i == VB_SHARES_MAX)
+        return -ENOMEM;
+    if (i == dev->share_room) {
+        uint32_t room = i ? 2 * i : 16;
+        struct vb_share **shares = realloc(dev->shares, room * sizeof(struct vb_share *));
+        if (!shares)
+            return -ENOMEM;
+        memset(shares + i, 0, (room - i) * sizeof(struct vb_share *));
+        dev->shares = shares;
+        dev->share_room = room;
+    }
+    *place = i;
+    return 0;
+}
+
+static struct vb_share_bill paid(const struct vb_qpc *qp)
+{
+    const struct vb_qp_counters *c = &qp->count;
+
+    return (struct vb_share_bill){.frames_out = c->sent_pkts,
+                                  .frames_in = c->rcvd_pkts,
+                                  .bytes = c->sent_bytes + c->rcvd_bytes,
+                                  .fetched = qp->sq.fetched};
+}
+
+// What was done while there was no other share is nobody's debt.
+static void forget_the_past(struct vb_dev *dev)
+{
+    for (uint32_t i = 0, left = dev->qp_count; left > 0; i++) {
+        if (!dev->qps[i])
+            continue;
+        left--;
+        dev->qps[i]->bill = paid(dev->qps[i]);
+    }
+}
+
+int vb_dev_share_create(struct vb_dev *dev, const struct vb_share_attr *attr, uint32_t *number)
+{
+    uint32_t i;
+
+    if (!is_legal(attr))
+        return -EINVAL;
+    int err = find_place(dev, &i);
+    if (err)
+        return err;
+    struct vb_share *share =
+        calloc(1, sizeof *share + dev->pu_count * sizeof(struct vb_share_part));
+    if (!share)
+        return -ENOMEM;
+    share->number = i + 1;
+    share->attr = *attr;
+    apply(dev, share);
+    if (dev->pu[0]->shares == 0)
+        forget_the_past(dev);
+    for (uint32_t u = 0; u < dev->pu_count; u++) {
+        vb_fifo_init(&share->part[u].queue);
+        share->part[u].run = &share->part[u].queue;
+        share->part[u].of = share;
+        dev->pu[u]->shares++;
+    }
+    dev->shares[i] = share;
+    *number = share->number;
+    return 0;
+}
+
+// Those of a unit that has no share but 0 have turns as if there never were another.
+static void forget(struct vb_pu *pu, struct vb_share_part *s)
+{
+    if (vb_link_queued(&s->line))
+        leave(s);
+    if (--pu->shares > 0)
+        return;
+    if (vb_link_queued(&pu->rest.line))
+        leave(&pu->rest);
+    pu->turn_of = NULL;
+    pu->turn_start = 0;
+}
+
+int vb_dev_share_destroy(struct vb_dev *dev, uint32_t number)
+{
+    struct vb_share *share = vb_share_find(dev, number);
+
+    if (!share)
+        return -ENOENT;
+    if (share->users)
+        return -EBUSY;
+    for (uint32_t i = 0; i < dev->pu_count; i++)
+        forget(dev->pu[i], &share->part[i]);
+    dev->shares[number - 1] = NULL;
+    free(share);
+    return 0;
+}
+
+// Who has waited for the old rate asks again.
+static int adapt(struct vb_qpc *qp)
+{
+    int err = vb_congestion_attach(qp->pu, qp);
+
+    if (err || !qp->congestion)
+        return err;
+    if (qp->congestion->granted > 0)
+        qp->congestion->granted = 0;
+    if (qp->congestion->resume.deadline_ns != VB_TIMER_NEVER)
+        vb_timer_arm(&qp->pu->timers, &qp->congestion->resume, qp->pu->now_ns);
+    return 0;
+}
+
+int vb_dev_share_change(struct vb_dev *dev, uint32_t number, const struct vb_share_attr *attr)
+{
+    struct vb_share *share = vb_share_find(dev, number);
+    int err = 0;
+
+    if (!share)
+        return -ENOENT;
+    if (!is_legal(attr))
+        return -EINVAL;
+    bool other_rate =
+        attr->rate_Bps != share->attr.rate_Bps || attr->burst_bytes != share->attr.burst_bytes;
+    share->attr = *attr;
+    apply(dev, share);
+    if (!other_rate)
+        return 0;
+    for (uint32_t i = 0; i < dev->pu_count; i++) {
+        uint64_t latest = dev->pu[i]->now_ns + share->part[i].rate.piece_ns;
+        if (share->part[i].rate.free_ns > latest) // promised at a lower rate
+            share->part[i].rate.free_ns = latest;
+    }
+    for (uint32_t i = 0, left = share->users; left > 0 && !err; i++) {
+        struct vb_qpc *qp = dev->qps[i];
+        if (!qp || !qp->share || qp->share != &share->part[qp->pu->index])
+            continue;
+        left--;
+        err = adapt(qp);
+    }
+    return err;
+}
+
+static void add_facts(const struct vb_share_part *s, struct vb_share_facts *facts)
+{
+    facts->units += s->spent;
+    facts->turns += s->turns;
+    facts->waits |= !vb_fifo_empty(s->run);
+}
+
+static int begin_facts(const struct vb_share *share, uint32_t number, struct vb_share_facts *facts)
+{
+    *facts = (struct vb_share_facts){.weight = VB_SHARE_WEIGHT};
+    if (share)
+        *facts = (struct vb_share_facts){.weight = share->part[0].weight,
+                                         .rate_Bps = share->attr.rate_Bps,
+                                         .queue_pairs = share->users};
+    return number && !share ? -ENOENT : 0;
+}
+
+int vb_pu_share(const struct vb_pu *pu, uint32_t number, struct vb_share_facts *facts)
+{
+    const struct vb_share *share = vb_share_find(pu->dev, number);
+    int err = begin_facts(share, number, facts);
+
+    if (!err)
+        add_facts(share ? &share->part[pu->index] : &pu->rest, facts);
+    return err;
+}
+
+int vb_dev_share_query(const struct vb_dev *dev, uint32_t number, struct vb_share_facts *facts)
+{
+    const struct vb_share *share = vb_share_find(dev, number);
+    int err = begin_facts(share, number, facts);
+
+    for (uint32_t i = 0; i < dev->pu_count && !err; i++)
+        add_facts(share ? &share->part[i] : &dev->pu[i]->rest, facts);
+    return err;
+}
+
+void vb_share_join(struct vb_pu *pu, struct vb_qpc *qp, struct vb_share *share)
+{
+    qp->bill.fetched = qp->sq.start;
+    if (!share)
+        return;
+    share->users++;
+    qp->share = &share->part[pu->index];
+    qp->entry_max = VB_SHARE_ENTRY_MAX;
+    qp->charge_shift = VB_SHARE_BYTES_SHIFT; // memory is no cheaper here than in packets
+}
+
+void vb_share_quit(struct vb_qpc *qp)
+{
+    if (qp->share)
+        qp->share->of->users--;
+}
+
+void vb_share_init_rest(struct vb_pu *pu)
+{
+    vb_fifo_init(&pu->active);
+    pu->rest.run = &pu->run;
+    pu->rest.weight = VB_SHARE_WEIGHT;
+}
+
+void vb_share_fini(struct vb_dev *dev)
+{
+    for (uint32_t i = 0; i < dev->share_room; i++)
+        free(dev->shares[i]);
+    free(dev->shares);
+}

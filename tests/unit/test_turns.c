@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares of a unit: turns by weight, what work costs, and a rate for all queue pairs of one.
+#include "forge.h"
+#include "loop_rig.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    POLLS = 2000,
+    RATE_BPS = 1000 * 1000,
+};
+
+static uint32_t make_share(struct vb_dev *dev, uint32_t weight, uint64_t rate_Bps)
+{
+    const struct vb_share_attr attr = {.weight = weight, .rate_Bps = rate_Bps};
+    uint32_t share = 0;
+
+    assert_int_equal(vb_dev_share_create(dev, &attr, &share), 0);
+    assert_int_not_equal(share, 0);
+    return share;
+}
+
+static struct vb_share_facts facts_of(const struct vb_dev *dev, uint32_t share)
+{
+    struct vb_share_facts facts;
+
+    assert_int_equal(vb_dev_share_query(dev, share, &facts), 0);
+    return facts;
+}
+
+// ---- life
+
+static void test_a_share_comes_and_goes(void **state)
+{
+    struct loop_rig r;
+    struct vb_share_facts facts;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 0), other = make_share(r.dev, 7, 5000);
+    assert_int_not_equal(share, other);
+    assert_int_equal(facts_of(r.dev, share).weight, VB_SHARE_WEIGHT);
+    assert_int_equal(facts_of(r.dev, other).weight, 7);
+    assert_int_equal(facts_of(r.dev, other).rate_Bps, 5000);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share});
+    assert_int_equal(facts_of(r.dev, share).queue_pairs, 1);
+    assert_int_equal(vb_dev_share_destroy(r.dev, share), -EBUSY);
+    assert_int_equal(vb_dev_share_destroy(r.dev, other), 0);
+    assert_int_equal(vb_dev_share_destroy(r.dev, other), -ENOENT);
+    assert_int_equal(vb_dev_share_destroy(r.dev, 0), -ENOENT);
+    assert_int_equal(vb_dev_share_query(r.dev, other, &facts), -ENOENT);
+    loop_destroy(q);
+    assert_int_equal(vb_dev_share_destroy(r.dev, share), 0);
+    loop_close(&r);
+}
+
+static void test_what_makes_no_share(void **state)
+{
+    struct loop_rig r;
+    uint32_t share = 0, qpn;
+
+    (void)state;
+    loop_open(&r, 1);
+    assert_int_equal(vb_dev_share_create(
+                         r.dev, &(struct vb_share_attr){.weight = VB_SHARE_WEIGHT_MAX + 1}, &share),
+                     -EINVAL);
+    assert_int_equal(vb_dev_share_create(
+                         r.dev, &(struct vb_share_attr){.rate_Bps = VB_SHARE_RATE_MAX + 1}, &share),
+                     -EINVAL);
+    share = make_share(r.dev, VB_SHARE_WEIGHT_MAX, 0);
+    assert_int_equal(vb_dev_share_change(r.dev, share, &(struct vb_share_attr){.weight = 2000}),
+                     -EINVAL);
+    assert_int_equal(facts_of(r.dev, share).weight, VB_SHARE_WEIGHT_MAX);
+    assert_int_equal(vb_dev_share_change(r.dev, share, &(struct vb_share_attr){.weight = 3}), 0);
+    assert_int_equal(facts_of(r.dev, share).weight, 3);
+    assert_int_equal(vb_dev_share_change(r.dev, 99, &(struct vb_share_attr){.weight = 3}), -ENOENT);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.depth = 4});
+    const struct vb_qpc_attr attr = {.pd = r.pd,
+                                     .send_cqn = q->cq.cqn,
+                                     .recv_cqn = q->cq.cqn,
+                                     .sq_ring = q->ring,
+                                     .sq_blocks = q->blocks,
+                                     .dbrec = q->dbrec,
+                                     .share = 99};
+    assert_int_equal(vb_dev_qp_create(r.dev, &attr, &qpn), -ENOENT);
+    loop_close(&r);
+}
+
+// ---- turns
+
+// A program of one entry that counts, and is opened again before it ends.
+static struct loop_queue *start_endless(struct loop_rig *r, uint32_t share, uint32_t word)
+{
+    struct loop_queue *q =
+        loop_queue(r, &(struct loop_opts){.managed = true, .blocks = 1, .share = share});
+    struct vb_code count = loop_count_up(r, word);
+
+    count.fm_ce_se = 0;
+    loop_put(q, count);
+    return q;
+}
+
+static void keep_open(struct loop_rig *r)
+{
+    for (uint32_t i = 0; i < r->queues; i++) {
+        struct loop_queue *q = &r->queue[i];
+        struct vb_qp_progress p;
+        assert_int_equal(vb_dev_qp_progress(r->dev, q->qpn, &p), 0);
+        q->dbrec[VB_DBREC_SQ] = htobe32((p.begun + 16384) & 0xffff);
+        vb_doorbell_ring(vb_dev_doorbells(r->dev), q->qpn);
+    }
+}
+
+static void run_endless(struct loop_rig *r)
+{
+    for (uint32_t i = 0; i < POLLS; i++) {
+        keep_open(r);
+        vb_pu_poll(vb_dev_pu(r->dev), r->now_ns += 1000);
+    }
+}
+
+static void test_turns_are_by_weight(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    start_endless(&r, make_share(r.dev, 100, 0), 0);
+    start_endless(&r, make_share(r.dev, 300, 0), 8);
+    start_endless(&r, make_share(r.dev, 50, 0), 16);
+    start_endless(&r, 0, 24); // has the usual one
+    run_endless(&r);
+    uint64_t one = loop_word(&r, 0);
+    assert_true(one > 20000);
+    assert_in_range(loop_word(&r, 8), one * 28 / 10, one * 32 / 10);
+    assert_in_range(loop_word(&r, 16), one * 45 / 100, one * 55 / 100);
+    assert_in_range(loop_word(&r, 24), one * 9 / 10, one * 11 / 10);
+    loop_close(&r);
+}
+
+// Seven queue pairs against one: as many turns for each share, and seven times as many without.
+static void test_many_queue_pairs_win_nothing(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct loop_rig r;
+        uint64_t many = 0;
+        loop_open(&r, 1);
+        uint32_t a = shared ? make_share(r.dev, 0, 0) : 0;
+        uint32_t b = shared ? make_share(r.dev, 0, 0) : 0;
+        for (uint32_t i = 1; i < LOOP_QUEUES; i++)
+            start_endless(&r, a, 8 * i);
+        start_endless(&r, b, 0);
+        run_endless(&r);
+        for (uint32_t i = 1; i < LOOP_QUEUES; i++) {
+            many += loop_word(&r, 8 * i);
+            assert_true(loop_word(&r, 8 * i) > loop_word(&r, 8) * 9 / 10); // and fair among these
+        }
+        uint64_t one = loop_word(&r, 0);
+        if (shared)
+            assert_in_range(many, one * 9 / 10, one * 11 / 10);
+        else
+            assert_in_range(many, one * 6, one * 8);
+        loop_close(&r);
+    }
+}
+
+// Who is alone gets all there is, whatever its weight.
+static void test_nothing_is_wasted(void **state)
+{
+    uint64_t done[2];
+
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct loop_rig r;
+        loop_open(&r, 1);
+        start_endless(&r, shared ? make_share(r.dev, 1, 0) : 0, 0);
+        if (shared)
+            make_share(r.dev, 1000, 0); // has nothing to do
+        run_endless(&r);
+        done[shared] = loop_word(&r, 0);
+        loop_close(&r);
+    }
+    assert_int_equal(done[0], done[1]);
+}
+
+// Who had nothing to do has saved nothing up, and waits for no more than a round of the others.
+static void test_idleness_is_no_credit(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    start_endless(&r, make_share(r.dev, 0, 0), 0);
+    run_endless(&r);
+    uint64_t before = loop_word(&r, 0);
+    start_endless(&r, make_share(r.dev, 0, 0), 8);
+    run_endless(&r);
+    uint64_t more = loop_word(&r, 0) - before;
+    assert_in_range(loop_word(&r, 8), more * 9 / 10, more * 11 / 10);
+    loop_close(&r);
+}
+
+// A queue pair that goes in the middle of its turn, and the last share that goes.
+static void test_queue_pairs_go_in_their_turn(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t a = make_share(r.dev, 0, 0), b = make_share(r.dev, 0, 0);
+    struct loop_queue *gone = start_endless(&r, a, 0), *stays = start_endless(&r, 0, 8);
+    keep_open(&r);
+    for (uint32_t i = 0; i < 20; i++)
+        vb_pu_step(vb_dev_pu(r.dev), r.now_ns);
+    assert_true(facts_of(r.dev, a).waits);
+    loop_destroy(gone);
+    assert_false(facts_of(r.dev, a).waits);
+    assert_int_equal(vb_dev_share_destroy(r.dev, a), 0);
+    assert_int_equal(vb_dev_share_destroy(r.dev, b), 0);
+    gone->qpn = stays->qpn;
+    gone->dbrec[VB_DBREC_SQ] = stays->dbrec[VB_DBREC_SQ];
+    uint64_t before = loop_word(&r, 8);
+    vb_pu_poll(vb_dev_pu(r.dev), r.now_ns);
+    assert_true(loop_word(&r, 8) > before);
+    loop_close(&r);
+}
+
+// ---- what work costs
+
+// Share 0 is billed, too, once there is another.
+static uint64_t units(const struct forge *f)
+{
+    return facts_of(f->dev, 0).units;
+}
+
+static void test_nobody_is_billed_alone(void **state)
+{
+    struct forge *f = forge_open(NULL);
+
+    (void)state;
+    forge_post(f, 1, VB_WR_WRITE, 0, 64);
+    forge_run(f);
+    assert_int_equal(units(f), 0);
+    forge_close(f);
+}
+
+static void test_packets_and_bytes_cost(void **state)
+{
+    struct forge *f = forge_open(NULL);
+
+    (void)state;
+    make_share(f->dev, 0, 0);
+    forge_post(f, 1, VB_WR_WRITE, 0, 64);
+    forge_run(f);
+    uint64_t small = units(f);
+    assert_in_range(small, VB_SHARE_TURN + VB_SHARE_FRAME, 3 * VB_SHARE_FRAME);
+    forge_post(f, 2, VB_WR_WRITE, 0, 1024);
+    forge_run(f);
+    uint64_t big = units(f) - small;
+    assert_in_range(big, small + 3, small + 5);
+    forge_post(f, 3, VB_WR_WRITE, 0, 16 * 1024);
+    forge_run(f);
+    uint64_t packets = 16 * 1024 / f->opts.mtu;
+    assert_in_range(units(f) - big - small, packets * VB_SHARE_FRAME + 64,
+                    packets * VB_SHARE_FRAME + 64 + 16);
+    forge_close(f);
+}
+
+// What a peer asks of a tenant's queue pair is the tenant's work: its READs and what it sends.
+static void test_what_a_peer_wants_costs(void **state)
+{
+    struct forge *f = forge_open(NULL);
+    struct vb_packet read = forge_reth(f, VB_RC_READ_REQUEST, f->opts.peer_psn, 0, 8192);
+
+    (void)state;
+    make_share(f->dev, 0, 0);
+    forge_queue(f, &read);
+    forge_run(f);
+    uint64_t packets = 1 + 8192 / f->opts.mtu;
+    assert_in_range(units(f), packets * VB_SHARE_FRAME + 8192 / 256, 1000);
+    forge_close(f);
+}
+
+// Neither of these makes the queue pair send anything.
+static void test_what_comes_in_costs(void **state)
+{
+    static const enum vb_qp_type types[] = {VB_QPT_UC, VB_QPT_RC};
+    static const uint8_t bytes[64];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct forge_opts o = forge_defaults();
+        o.type = types[i];
+        struct forge *f = forge_open(&o);
+        make_share(f->dev, 0, 0);
+        forge_run(f); // its first turn
+        uint64_t before = units(f);
+        for (uint32_t n = 0; n < 16; n++) {
+            struct vb_packet p = forge_reth(f, VB_RC_WRITE_ONLY, f->opts.peer_psn + n, 0, 64);
+            p.ack_request = false;
+            p.payload = bytes;
+            p.payload_len = sizeof bytes;
+            forge_queue(f, &p);
+        }
+        forge_run(f);
+        assert_int_equal(f->verdict, VB_RX_APPLIED);
+        assert_int_equal(f->sent_count, 0);
+        assert_in_range(units(f) - before, 16 * VB_SHARE_FRAME, 20 * VB_SHARE_FRAME);
+        forge_close(f);
+    }
+}
+
+// Counters may begin anywhere: what was never fetched costs nothing.
+static void test_a_start_costs_nothing(void **state)
+{
+    struct forge_opts o = forge_defaults();
+
+    (void)state;
+    o.sq_start = UINT64_C(1) << 32;
+    struct forge *f = forge_open(&o);
+    make_share(f->dev, 0, 0);
+    forge_post(f, 1, VB_WR_WRITE, 0, 64);
+    forge_run(f);
+    assert_in_range(units(f), VB_SHARE_TURN + VB_SHARE_FRAME, 3 * VB_SHARE_FRAME);
+    forge_close(f);
+}
+
+static void test_flushing_costs(void **state)
+{
+    struct forge *f = forge_open(NULL);
+
+    (void)state;
+    make_share(f->dev, 0, 0);
+    forge_modify(f, VB_QPS_ERR);
+    forge_run(f);
+    uint64_t before = units(f);
+    for (uint32_t i = 0; i < 8; i++)
+        forge_post(f, i, VB_WR_WRITE, 0, 64);
+    forge_run(f);
+    assert_in_range(units(f) - before, 2 * 8 + VB_SHARE_TURN, 2 * 8 + 2 * VB_SHARE_TURN);
+    forge_close(f);
+}
+
+static void test_a_bell_for_nothing_costs(void **state)
+{
+    struct forge *f = forge_open(NULL);
+
+    (void)state;
+    make_share(f->dev, 0, 0);
+    vb_doorbell_ring(vb_dev_doorbells(f->dev), f->ctx->qpn);
+    forge_run(f);
+    assert_int_equal(units(f), VB_SHARE_TURN);
+    forge_close(f);
+}
+
+// One entry cannot be interrupted, so it cannot be of any length in a share.
+static void test_an_entry_moves_so_much(void **state)
+{
+    static const uint32_t lengths[] = {VB_SHARE_ENTRY_MAX, VB_SHARE_ENTRY_MAX + 1};
+    uint8_t *memory = calloc(4, VB_SHARE_ENTRY_MAX);
+    uint32_t key;
+
+    (void)state;
+    assert_non_null(memory);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct loop_rig r;
+        uint32_t len = lengths[i & 1];
+        bool shared = i & 2, reads = i & 4;
+        loop_open(&r, 1);
+        const struct vb_mkey_attr attr = {.pd = r.pd,
+                                          .access = VB_ACCESS_ALL,
+                                          .start = (uintptr_t)memory,
+                                          .len = 4 * VB_SHARE_ENTRY_MAX,
+                                          .base = memory};
+        assert_int_equal(vb_dev_mkey_create(r.dev, &attr, &key), 0);
+        struct loop_queue *q = loop_queue(
+            &r, &(struct loop_opts){.share = shared ? make_share(r.dev, 0, 0) : 0, .strict = true});
+        loop_put(q,
+                 (struct vb_code){.opcode = reads ? VB_WQE_READ : VB_WQE_WRITE,
+                                  .fm_ce_se = VB_WQE_CE_ALWAYS,
+                                  .raddr = (uintptr_t)memory,
+                                  .rkey = key,
+                                  .num_sge = 1,
+                                  .sge = {{(uintptr_t)memory + 2 * VB_SHARE_ENTRY_MAX, key, len}}});
+        loop_doorbell(q);
+        vb_pu_poll(vb_dev_pu(r.dev), 0);
+        uint8_t bad = 0;
+        bool refused = shared && len > VB_SHARE_ENTRY_MAX;
+        assert_int_equal(loop_count(&q->cq, &bad), !refused);
+        assert_int_equal(bad, refused ? VB_SYN_LOCAL_QP_OP : 0);
+        loop_close(&r);
+    }
+    free(memory);
+}
+
+// ---- windows
+
+static void test_a_share_has_a_window_of_its_own(void **state)
+{
+    struct forge *f = forge_open(NULL);
+    struct vb_share *share = vb_share_find(f->dev, make_share(f->dev, 0, 0));
+
+    (void)state;
+    struct vb_peer *common = vb_peer_join(f->pu, &f->remote, NULL);
+    struct vb_peer *own = vb_peer_join(f->pu, &f->remote, &share->part[0]);
+    assert_ptr_equal(common, f->ctx->peer);
+    assert_ptr_not_equal(own, common);
+    assert_int_equal(own->window, common->window / 2);
+    vb_peer_lost(f->pu, own); // nobody else's loss
+    f->now_ns += VB_PEER_CUT_INTERVAL_NS;
+    assert_int_equal(common->open, common->window);
+    common->users--;
+    struct vb_peer *before = f->ctx->peer;
+    f->ctx->peer = own;
+    vb_peer_leave(f->pu, f->ctx);
+    f->ctx->peer = before;
+    forge_close(f);
+}
+
+// ---- rates
+
+struct rated {
+    struct loop_rig r;
+    uint32_t share;
+    struct vb_qpc *qp[2];
+    uint64_t sent[2], now_ns;
+};
+
+static void open_rated(struct rated *t, uint64_t rate_Bps)
+{
+    loop_open(&t->r, 1);
+    t->share = make_share(t->r.dev, 0, rate_Bps);
+    t->now_ns = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct loop_queue *q = loop_queue(&t->r, &(struct loop_opts){.share = t->share});
+        t->qp[i] = vb_dev_qp(t->r.dev, q->qpn);
+        t->sent[i] = 0;
+    }
+}
+
+// Each sends whenever it may: packets of its own length, in steps of ten microseconds.
+static void send_for(struct rated *t, uint32_t us, const uint32_t bytes[2])
+{
+    struct vb_pu *pu = vb_dev_pu(t->r.dev);
+
+    for (uint64_t end = t->now_ns + us * UINT64_C(1000); t->now_ns < end; t->now_ns += 10000) {
+        pu->now_ns = t->now_ns;
+        for (uint32_t i = 0; i < 2; i++)
+            while (bytes[i] && vb_share_holds(pu, t->qp[i]) == 0 && t->sent[i] < 100u * RATE_BPS) {
+                vb_share_charge(pu, t->qp[i], bytes[i]);
+                t->sent[i] += bytes[i];
+            }
+    }
+}
+
+static void test_a_rate_is_of_all_queue_pairs(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    open_rated(&t, RATE_BPS);
+    assert_non_null(t.qp[0]->congestion);
+    send_for(&t, 1000000, (uint32_t[]){1000, 4000});
+    assert_in_range(t.sent[0] + t.sent[1], RATE_BPS * 95 / 100, RATE_BPS * 105 / 100);
+    assert_in_range(t.sent[0], RATE_BPS * 45 / 100, RATE_BPS * 55 / 100);
+    t.sent[0] = t.sent[1] = 0; // and one alone has all of it
+    send_for(&t, 1000000, (uint32_t[]){1000, 0});
+    assert_in_range(t.sent[0], RATE_BPS * 95 / 100, RATE_BPS * 105 / 100);
+    loop_close(&t.r);
+}
+
+static void test_a_rate_changes(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    open_rated(&t, RATE_BPS);
+    send_for(&t, 100000, (uint32_t[]){1000, 1000});
+    assert_int_equal(
+        vb_dev_share_change(t.r.dev, t.share, &(struct vb_share_attr){.rate_Bps = 10 * RATE_BPS}),
+        0);
+    t.sent[0] = t.sent[1] = 0;
+    send_for(&t, 1000000, (uint32_t[]){1000, 1000});
+    assert_in_range(t.sent[0] + t.sent[1], 10 * RATE_BPS * 9 / 10, 10 * RATE_BPS * 11 / 10);
+    assert_int_equal(vb_dev_share_change(t.r.dev, t.share, &(struct vb_share_attr){0}), 0);
+    send_for(&t, 10, (uint32_t[]){1000, 1000}); // without end, but for the test's own
+    assert_int_equal(t.sent[0], 100u * RATE_BPS);
+    loop_close(&t.r);
+}
+
+// A rate that comes later holds for queue pairs that were there, and 0 asks for nothing.
+static void test_a_rate_comes_later(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    open_rated(&t, 0);
+    assert_null(t.qp[0]->congestion);
+    assert_true(t.qp[0]->sends_plainly);
+    assert_int_equal(
+        vb_dev_share_change(t.r.dev, t.share, &(struct vb_share_attr){.rate_Bps = RATE_BPS}), 0);
+    assert_non_null(t.qp[0]->congestion);
+    assert_false(t.qp[0]->sends_plainly);
+    send_for(&t, 1000000, (uint32_t[]){1000, 1000});
+    assert_in_range(t.sent[0] + t.sent[1], RATE_BPS * 95 / 100, RATE_BPS * 105 / 100);
+    loop_close(&t.r);
+}
+
+// What was promised to a queue pair that goes is others' again.
+static void test_pieces_come_back(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    open_rated(&t, RATE_BPS);
+    send_for(&t, 1000, (uint32_t[]){1000, 0}); // all of a burst
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_true(vb_share_holds(vb_dev_pu(t.r.dev), t.qp[1]) > 0);
+        vb_congestion_reset(vb_dev_pu(t.r.dev), t.qp[1]);
+    }
+    t.sent[0] = 0;
+    send_for(&t, 1000000, (uint32_t[]){1000, 0});
+    assert_in_range(t.sent[0], RATE_BPS * 95 / 100, RATE_BPS * 105 / 100);
+    loop_close(&t.r);
+}
+
+// Before there was another share nothing was billed, nor is it later.
+static void test_the_past_costs_nothing(void **state)
+{
+    struct forge *f = forge_open(NULL);
+
+    (void)state;
+    forge_post(f, 1, VB_WR_WRITE, 0, 64 * 1024);
+    forge_run(f);
+    make_share(f->dev, 0, 0);
+    vb_doorbell_ring(vb_dev_doorbells(f->dev), f->ctx->qpn);
+    forge_run(f);
+    assert_int_equal(units(f), VB_SHARE_TURN);
+    forge_close(f);
+}
+
+// Through the requester: a long WRITE keeps to it, and goes on when it is lifted.
+static void test_requests_keep_the_share_s_rate(void **state)
+{
+    struct forge *f = forge_open(NULL);
+    uint32_t share = make_share(f->dev, 0, 125 * 1000 * 1000);
+
+    (void)state;
+    vb_share_join(f->pu, f->ctx, vb_share_find(f->dev, share));
+    assert_int_equal(vb_congestion_attach(f->pu, f->ctx), 0);
+    forge_post(f, 1, VB_WR_WRITE, 0, 100 * 1024);
+    forge_run(f);
+    assert_in_range(f->sent_count, 4, 24); // a burst of 16 KB
+    uint32_t before = f->sent_count;
+    for (int i = 0; i < 160; i++)
+        forge_advance(f, 1000); // 125 bytes each
+    assert_in_range(f->sent_count - before, 12, 26);
+    assert_int_equal(vb_dev_share_change(f->dev, share, &(struct vb_share_attr){0}), 0);
+    forge_advance(f, 1000);
+    assert_int_equal(f->sent_count, 100);
+    forge_close(f);
+}
+
+// A datagram's sender gets no CNP: a rate makes no connection of it.
+static void test_a_marked_datagram_is_not_answered(void **state)
+{
+    const struct vb_dcqcn_params params = vb_dcqcn_defaults();
+    struct forge_opts o = forge_defaults();
+
+    (void)state;
+    o.type = VB_QPT_UD;
+    o.qkey = 0x1234;
+    o.dcqcn = &params;
+    struct forge *f = forge_open(&o);
+    vb_share_join(f->pu, f->ctx, vb_share_find(f->dev, make_share(f->dev, 0, RATE_BPS)));
+    assert_int_equal(vb_congestion_attach(f->pu, f->ctx), 0);
+    forge_post_recv(f, 1, 0, 1024);
+    const struct vb_packet p = forge_packet(f, VB_RC_SEND_ONLY, 500);
+    forge_queue(f, &p);
+    f->feed[f->feed_count - 1].ce = true;
+    forge_run(f);
+    assert_int_equal(f->verdict, VB_RX_APPLIED);
+    assert_int_equal(f->sent_count, 0);
+    assert_int_equal(forge_counters(f)->np_cnp_sent, 0);
+    forge_close(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_share_comes_and_goes),
+        cmocka_unit_test(test_what_makes_no_share),
+        cmocka_unit_test(test_turns_are_by_weight),
+        cmocka_unit_test(test_many_queue_pairs_win_nothing),
+        cmocka_unit_test(test_nothing_is_wasted),
+        cmocka_unit_test(test_idleness_is_no_credit),
+        cmocka_unit_test(test_queue_pairs_go_in_their_turn),
+        cmocka_unit_test(test_nobody_is_billed_alone),
+        cmocka_unit_test(test_packets_and_bytes_cost),
+        cmocka_unit_test(test_what_a_peer_wants_costs),
+        cmocka_unit_test(test_what_comes_in_costs),
+        cmocka_unit_test(test_a_start_costs_nothing),
+        cmocka_unit_test(test_flushing_costs),
+        cmocka_unit_test(test_a_bell_for_nothing_costs),
+        cmocka_unit_test(test_an_entry_moves_so_much),
+        cmocka_unit_test(test_a_share_has_a_window_of_its_own),
+        cmocka_unit_test(test_a_rate_is_of_all_queue_pairs),
+        cmocka_unit_test(test_a_rate_changes),
+        cmocka_unit_test(test_a_rate_comes_later),
+        cmocka_unit_test(test_pieces_come_back),
+        cmocka_unit_test(test_the_past_costs_nothing),
+        cmocka_unit_test(test_requests_keep_the_share_s_rate),
+        cmocka_unit_test(test_a_marked_datagram_is_not_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
