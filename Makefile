@@ -8,13 +8,14 @@ FUZZ_SECONDS ?= 600
 SOAK_SEEDS   ?= 2000
 SOAK_GETS    ?= 40000000
 CROWD_SECONDS ?= 600
+CRASH_ROUNDS ?= 1000
 CMAKE_FLAGS  ?=
 
 # Only what is wrong is worth a line: errors and warnings go to stderr.
 CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 CTEST     := ctest --test-dir $(BUILD) --output-on-failure --no-label-summary -j2
 
-.PHONY: all help demo test sanitize fuzz soak soak-get soak-crowd soak-linux bench format install clean configure tests
+.PHONY: all help demo test sanitize fuzz soak soak-get soak-crowd soak-crash soak-linux bench bench-hull bench-hull-crowd bench-isolation format install clean configure tests
 
 all: configure ## build the command, build/verbena, and the library
 	@cmake --build $(BUILD)
@@ -50,7 +51,11 @@ soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's
 soak-crowd: tests ## 50 servers and 200 clients of rdma_cm for CROWD_SECONDS (600), killed and stopped
 	@tests/verbs/crowd_test.py --build $(BUILD) --servers 50 --clients 200 --seconds $(CROWD_SECONDS)
 
+soak-crash: all ## a service answers gets while its application is killed CRASH_ROUNDS (1000) times
+	@bench/crash.py --build $(BUILD) --rounds $(CRASH_ROUNDS) --strict
+
 soak-linux: tests ## every program against Linux's soft-RoCE in both roles, and rsockets everywhere
+	@tests/linux/pingpong_test.py --build $(BUILD) --full
 	@tests/linux/programs_test.py --build $(BUILD) --full
 	@tests/linux/cm_programs_test.py --build $(BUILD) --full
 	@tests/verbs/rsockets_test.py --build $(BUILD) --full
@@ -59,6 +64,15 @@ bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench
 	@bench/run.sh
 	@bench/verbs.py
+
+bench-hull-crowd: all ## 1,000 applications attach to a hull, work and leave: what one costs
+	@$(BUILD)/bench/hull_crowd --applications 1000
+
+bench-isolation: all ## what hostile tenants of a NIC do to another one, in virtual time
+	@$(BUILD)/verbena sim isolation
+
+bench-hull: all ## a READ with the NIC in a hull against one in the process, in cache lines
+	@$(BUILD)/bench/hull_lat
 
 format: ## format every C file
 	@scripts/format.sh
