@@ -306,6 +306,9 @@ def test(options):
         show_scale(guest)
     if failed:
         raise outcome.Failure(f"{failed} of {len(chosen)} rows")
+    lossy = [row for row in chosen if row.loss]
+    if lossy and not any(row.lost for row in lossy):
+        raise outcome.Failure("no packet was lost in the runs that should lose some")
     print(f"{len(chosen)} of {len(chosen)} rows passed")
 
 

@@ -10,12 +10,12 @@ Host packages: qemu-system-x86, iproute2, apt, binutils, cpio. Needs root and /d
 import dataclasses
 import math
 import re
-import subprocess
 import sys
 import time
 
 import outcome
-from guest import GUEST_IP, HOST_IP, HOST_IP6, Guest
+from guest import HOST_IP, HOST_IP6, Guest
+from two_sides import TwoSides, failure
 
 SIZES = (1, 64, 1000, 1024, 4096, 5000, 65536)
 MTUS = (1024, 4096)
@@ -29,6 +29,7 @@ SIGNAL_EVERY = 64  # messages: most completions are not asked for
 # Each is (size, MTU, iterations, iterations to run while packets are being lost).
 LOSSY = ((64, 1024, 2000, 500), (5000, 1024, 2000, 500), (65536, 4096, 1000, 500))
 SIZES_IPV6 = (1, 64, 5000, 65536)
+ROLES = ("server", "client")
 GID_INDEX = {4: 1, 6: 2}  # of the guest's addresses
 TABLE = "{:<7} {:<4} {:>6} {:>5} {:>5} {:>6} {:>8} {:>8}  {}"
 
@@ -55,74 +56,44 @@ class Case:
                 + (f" signaled 1/{self.signal_every}" if self.signal_every > 1 else ""))
 
 
-def cases():
+def cases(full):
+    """Both roles; over the whole range of sizes they take turns without --full."""
+    def roles(number):
+        return ROLES if full else (ROLES[number % 2],)
+    sizes = [(size, mtu) for mtu in MTUS for size in SIZES]
     matrix = [Case(role, size, mtu, ITERATIONS)
-              for mtu in MTUS for size in SIZES for role in ("server", "client")]
-    matrix += [Case(role, 64, 4096, ITERATIONS_LONG) for role in ("server", "client")]
-    matrix += [Case(role, *lossy) for lossy in LOSSY for role in ("server", "client")]
+              for number, (size, mtu) in enumerate(sizes) for role in roles(number)]
+    matrix += [Case(role, 64, 4096, ITERATIONS_LONG) for role in ROLES]
+    matrix += [Case(role, *lossy) for lossy in LOSSY for role in ROLES]
+    sizes = [(size, mtu) for mtu in MTUS for size in SIZES_IPV6]
     matrix += [Case(role, size, mtu, ITERATIONS, ip=6)
-               for mtu in MTUS for size in SIZES_IPV6 for role in ("server", "client")]
-    matrix += [Case(role, *LOSSY[1], ip=6) for role in ("server", "client")]
+               for number, (size, mtu) in enumerate(sizes) for role in roles(number)]
+    matrix += [Case(role, *LOSSY[1], ip=6) for role in ROLES]
     # Soft-RoCE acknowledges only what asks for it.
     matrix += [Case(role, 64, 1024, ITERATIONS_LONG, signal_every=SIGNAL_EVERY)
-               for role in ("server", "client")]
-    matrix += [Case(role, *LOSSY[1], signal_every=SIGNAL_EVERY) for role in ("server", "client")]
+               for role in ROLES]
+    matrix += [Case(role, *LOSSY[1], signal_every=SIGNAL_EVERY) for role in ROLES]
     return matrix
 
 
-class Run:
-    """Both programs of one case; as a context manager it leaves neither running."""
+class Run(TwoSides):
+    """Both programs of one case."""
 
     def __init__(self, guest, tool, case, port):
-        self.guest = guest
         self.case = case
-        self.port = port
-        self.ours = None
-        self.theirs = None
-        self.our_command = [
+        our_command = [
             tool, "--local", HOST_IP, "--tcp-port", port, "--size", case.size, "--iters",
             case.iterations, "--mtu", case.mtu, "--check", "--seconds-limit", CASE_LIMIT_S,
             "--nic", HOST_IP if case.ip == 4 else HOST_IP6,
             "--signal-every", case.signal_every]
-        self.their_command = (
+        their_command = (
             f"ibv_rc_pingpong -d rxe0 -g {GID_INDEX[case.ip]} -c -p {port} -s {case.size}"
             f" -n {case.iterations} -m {case.mtu}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_exception):
-        if self.ours:
-            self.guest.namespace.forget(self.ours)
-        if self.theirs and self.theirs.running():
-            self.theirs.kill()
-
-    def start_ours(self, *peer):
-        self.ours = self.guest.popen(
-            self.our_command + list(peer), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True)
-
-    def start(self):
-        """Starts the server, waits until it listens, starts the client; returns what went wrong."""
-        if self.case.role == "server":
-            self.start_ours()
-            if not self.guest.namespace.wait_listening(self.port, self.ours):
-                return f"our server does not listen: {last_line(self.our_output())}"
-            self.theirs = self.guest.spawn(f"{self.their_command} {HOST_IP}")
-        else:
-            self.theirs = self.guest.spawn(self.their_command)
-            if not self.guest.wait_listening(self.port, self.theirs):
-                return f"the guest's server does not listen: {last_line(self.theirs.output())}"
-            self.start_ours(GUEST_IP)
-        return None
+        super().__init__(guest, case.role, port, our_command, their_command)
 
     def is_decided(self):
         statuses = (self.ours.poll(), self.theirs.status)
         return None not in statuses or any(statuses)
-
-    def our_output(self):
-        self.guest.namespace.forget(self.ours)
-        return self.ours.stdout.read()
 
     def lose_packets(self):
         """Loses packets until as many have passed as the lossy iterations need, then heals: a run's
@@ -148,17 +119,7 @@ class Run:
             speed = re.search(r"iters in .* = ([0-9.]+) usec/iter", their_output)
             self.case.usec_per_iteration = speed.group(1) if speed else "?"
             return "the guest found invalid data" if "invalid data" in their_output else None
-        return (f"ours: {verdict(our_status)}: {last_line(our_output)};"
-                f" guest: {verdict(their_status)}: {last_line(their_output)}")
-
-
-def verdict(status):
-    return "still running" if status is None else f"status {status}"
-
-
-def last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "no output"
+        return failure(our_status, our_output, their_status, their_output)
 
 
 def run_case(guest, tool, case, port):
@@ -196,14 +157,15 @@ def run_all(guest, tool, chosen):
 
 def test(options):
     tool = (options.build / "tests" / "rc_pingpong").resolve()
-    chosen = [case for case in cases() if options.only in case.name()]
+    planned = cases(options.full)
+    chosen = [case for case in planned if options.only in case.name()]
     if not chosen:
-        raise outcome.Failure(f"no case has {options.only!r} in its name, as {cases()[0].name()!r}")
+        raise outcome.Failure(f"no case has {options.only!r} in its name, as {planned[0].name()!r}")
     outcome.require(files=(tool,))
     with Guest() as guest:
         run_all(guest, tool, chosen)
 
 
 if __name__ == "__main__":
-    parsed = outcome.options(__doc__.splitlines()[0])
+    parsed = outcome.options(__doc__.splitlines()[0], full="every size in both roles")
     outcome.run("pingpong_test", lambda: test(parsed), parsed.no_skip)

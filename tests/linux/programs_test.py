@@ -11,7 +11,6 @@ Host packages: as pingpong_test.py, and ibverbs-utils, perftest. Needs root and 
 
 import dataclasses
 import os
-import subprocess
 import sys
 import time
 
@@ -19,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import outcome  # noqa: E402
 from guest import GUEST_IP, HOST_IP, HOST_IP6, Guest  # noqa: E402
 from programs import Case, judge, perftest_cases, pingpong_cases  # noqa: E402
+from two_sides import TwoSides, failure  # noqa: E402
 
 FIRST_TCP_PORT = 19515
 ROW_LIMIT_S = 60
@@ -107,54 +107,19 @@ def their_command(row, port):
                      *row.case.options))
 
 
-class Run:
-    """Both programs of one row; as a context manager it leaves neither running."""
+class Run(TwoSides):
+    """Both programs of one row."""
 
     def __init__(self, guest, verbena, row, port):
-        self.guest = guest
         self.row = row
-        self.port = port
-        self.ours = None
-        self.theirs = None
         gid = ("--ipv6",) if row.ip == 6 else ()
         if row.case.tool.startswith("ibv_"):
             gid = ("-g", "0")
-        self.our_command = [
+        our_command = [
             "env", "-u", "VERBENA", verbena, "run", "--log", "error",
             "--address", HOST_IP if row.ip == 4 else HOST_IP6, "--", row.case.tool, "-p", port,
             *row.case.options, *gid]
-        self.their_command = their_command(row, port)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_exception):
-        if self.ours:
-            self.guest.namespace.forget(self.ours)
-        if self.theirs and self.theirs.running():
-            self.theirs.kill()
-
-    def start_ours(self, *peer):
-        self.ours = self.guest.popen(self.our_command + list(peer), stdout=subprocess.PIPE,
-                                     stderr=subprocess.STDOUT, text=True)
-
-    def start(self):
-        """Starts the server, waits until it listens, starts the client; returns what went wrong."""
-        if self.row.role == "server":
-            self.start_ours()
-            if not self.guest.namespace.wait_listening(self.port, self.ours):
-                return f"our server does not listen: {last_lines(self.our_output())}"
-            self.theirs = self.guest.spawn(f"{self.their_command} {HOST_IP}")
-        else:
-            self.theirs = self.guest.spawn(self.their_command)
-            if not self.guest.wait_listening(self.port, self.theirs):
-                return f"the guest's server does not listen: {last_lines(self.theirs.output())}"
-            self.start_ours(GUEST_IP)
-        return None
-
-    def our_output(self):
-        self.guest.namespace.forget(self.ours)
-        return self.ours.stdout.read()
+        super().__init__(guest, row.role, port, our_command, their_command(row, port))
 
     def wait(self):
         """Returns when both have ended, or one has failed and the other had its time."""
@@ -178,24 +143,12 @@ class Run:
             self.theirs.kill()
         ours, theirs = self.our_output(), self.theirs.output()
         if our_status != 0 or their_status != 0:
-            return (f"ours: {verdict(our_status)}: {last_lines(ours)};"
-                    f" guest: {verdict(their_status)}: {last_lines(theirs)}")
+            return failure(our_status, ours, their_status, theirs)
         client, server = (ours, theirs) if self.row.role == "client" else (theirs, ours)
         problem = judge(self.row.case, client)
         if not problem and self.row.case.tool.startswith("ibv_"):
             problem = judge(self.row.case, server)
         return problem
-
-
-def verdict(status):
-    return "still running" if status is None else f"status {status}"
-
-
-def last_lines(text):
-    """What it said in the end, and our library whenever it did."""
-    lines = [line.strip() for line in text.splitlines() if line.strip(" -*")]
-    ours = [line for line in lines[:-4] if "verbena[" in line]
-    return " | ".join(ours + lines[-4:]) or "no output"
 
 
 def try_in_guest(guest, row, port):
