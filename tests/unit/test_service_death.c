@@ -67,6 +67,7 @@ struct life {
     struct vb_srq *pool;
     struct vb_qp *qp[4];
     struct ledger *ledger;
+    uint64_t was;       // where the first process had it: keys name it by that address
     uint64_t imm_taken; // of shared receives, the last; 0: unknown
     atomic_bool over;
 };
@@ -86,6 +87,7 @@ extern char **environ;
 
 static void furnish_memory(struct life *l)
 {
+    struct vb_service_memory found;
     void *memory;
 
     REQUIRE(vb_service_tag(l->nic, PD) == 0);
@@ -94,6 +96,8 @@ static void furnish_memory(struct life *l)
     REQUIRE(vb_service_tag(l->nic, MEMORY) == 0);
     REQUIRE(vb_hull_alloc(l->nic, "ledger", BYTES, &memory) == 0);
     l->ledger = memory;
+    REQUIRE(vb_service_memory(l->nic, MEMORY, 0, &found) == 0);
+    l->was = found.was;
     REQUIRE(vb_service_tag(l->nic, REGION) == 0);
     if (vb_service_mr(l->nic, REGION, 0, &l->mr) != 0)
         REQUIRE(vb_mr_reg(l->pd, memory, BYTES, VB_RIGHT_ALL, &l->mr) == 0);
@@ -211,13 +215,13 @@ static void offer(struct life *l)
 static void post(struct life *l)
 {
     struct ledger *g = l->ledger;
-    const struct vb_sge sge = {(uintptr_t)&g->result, 8, vb_mr_key(l->mr)};
+    const struct vb_sge sge = {l->was + offsetof(struct ledger, result), 8, vb_mr_key(l->mr)};
     const struct vb_send_wr wr[PAIR] = {{.wr_id = g->posted + 1,
                                          .opcode = VB_WR_FADD,
                                          .flags = VB_WR_SIGNALED,
                                          .sge = &sge,
                                          .num_sge = 1,
-                                         .raddr = (uintptr_t)&g->sum,
+                                         .raddr = l->was + offsetof(struct ledger, sum),
                                          .rkey = vb_mr_key(l->mr),
                                          .atomic.swap_add = 1},
                                         {.wr_id = g->posted + 2,
