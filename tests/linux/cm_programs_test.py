@@ -250,6 +250,7 @@ class Table:
         if problem and self.retries < RETRIES_MAX:
             self.retries += 1
             said = f"ok, after: {problem}"
+            self.guest.again()
             problem = self.attempt(row)
         self.failed += problem is not None
         words = " ".join(re.sub(r" -[abps] {[ap]}| {a}", "", row.program.client).split())

@@ -19,6 +19,7 @@ import argparse
 import pathlib
 import re
 import socket
+import sys
 import tempfile
 import threading
 
@@ -104,6 +105,17 @@ class Guest:
 
     def __exit__(self, *_exception):
         self.close()
+
+    def again(self):
+        """A fresh one in its place: an emulated kernel may stall, and a second try deserves one
+        that did not. What this one said last goes to stderr."""
+        try:
+            print(self.must("rdma statistic; dmesg | tail -40"), file=sys.stderr)
+        except outcome.Failure as failure:
+            print(failure, file=sys.stderr)
+        self.close()
+        self.__init__(self.mtu)
+        self.__enter__()
 
     def add_tap(self):
         ip = self.namespace.ip

@@ -213,6 +213,7 @@ class Table:
         if problem and self.retries < RETRIES_MAX:
             self.retries += 1
             said = f"ok, after: {problem}"
+            self.guest.again()
             problem = run_row(self.guest, self.verbena, row, self.next_port())
         self.failed += problem is not None
         self.passed += problem is None

@@ -30,7 +30,7 @@ FIRST_PORT = 7200
 FIGURES = r"^\s*\d+\s+\d+(\s+[\d.]+){3}"  # of perftest
 # perftest's server listens twice, and its client may be there before the second time.
 TOO_EARLY = ("RDMA_CM_EVENT_REJECTED; error: 8.", "RDMA_CM_EVENT_UNREACHABLE; error: 1.")
-TRIES = 4
+TRIES = 12
 
 
 @dataclasses.dataclass
