@@ -2,12 +2,14 @@
 // Two ends of the public interface, each run by its own NIC's helper.
 #include "duo.h"
 
+#include "host/host.h"
 #include "hull_kit.h"
 #include "pair.h"
 #include "runtime_dir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +86,19 @@ int duo_end(void **state)
     return 0;
 }
 
+// A thread that begins allocates, and who forks meanwhile leaves the child a lock of the
+// sanitizer's that nobody lets go.
+static void await_helper(struct vb_nic *nic)
+{
+#ifdef __SANITIZE_ADDRESS__
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+    while (!atomic_load(&nic->helper.asleep) && duo_now_ns() < until)
+        usleep(100);
+#else
+    (void)nic;
+#endif
+}
+
 struct vb_nic *duo_open_nic(unsigned host, const char *port)
 {
     char text[16], why[VB_ERROR_TEXT] = "";
@@ -93,6 +108,7 @@ struct vb_nic *duo_open_nic(unsigned host, const char *port)
         .address = text, .port = port, .faults = "off", .error_text = why};
     if (vb_nic_open(&opts, &nic) != 0)
         fail_msg("%s", why);
+    await_helper(nic);
     return nic;
 }
 
@@ -100,7 +116,7 @@ struct vb_nic *duo_open_nic(unsigned host, const char *port)
 static struct vb_nic *open_ipv6(void)
 {
     const struct vb_nic_opts opts = {.address = "::1", .port = "udp", .faults = "off"};
-    uint64_t until = duo_now_ns() + 5000000000u;
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     struct vb_nic *nic = NULL;
     int err;
     while ((err = vb_nic_open(&opts, &nic)) == -EADDRINUSE && duo_now_ns() < until)
@@ -189,6 +205,7 @@ struct vb_qp_peer duo_peer(const struct duo *d, unsigned i, const struct vb_qp *
                               .our_psn = 0xfffffe,
                               .mtu = 1024,
                               .rights = DUO_REMOTE,
+                              .timeout = DUO_TIMEOUT,
                               .qkey = 0x1000 + i};
     vb_nic_gid(d->end[!i].nic, peer.gid);
     return peer;
@@ -269,6 +286,32 @@ void duo_expect_quiet(struct vb_cq *cq)
     struct vb_wc wc;
     while (duo_now_ns() < until)
         assert_int_equal(vb_poll_cq(cq, &wc, 1), 0);
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// It takes a while until all sleep, and others make what little is done take longer now and then:
+// who does not spin is idle in one of a few whiles.
+void duo_expect_idle(uint32_t most_ppm)
+{
+    enum {
+        WHILE_MS = 500,
+        TRIES = 20
+    };
+    uint64_t used_us = UINT64_MAX;
+
+    for (unsigned i = 0; i < TRIES && used_us > (uint64_t)WHILE_MS * most_ppm / 1000; i++) {
+        uint64_t before_ns = cpu_ns();
+        usleep(WHILE_MS * 1000);
+        used_us = (cpu_ns() - before_ns) / 1000;
+    }
+    if (used_us > (uint64_t)WHILE_MS * most_ppm / 1000)
+        fail_msg("%llu us of CPU in %d ms", (unsigned long long)used_us, WHILE_MS);
 }
 
 bool duo_is_readable(int fd, int timeout_ms)

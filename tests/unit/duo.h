@@ -15,6 +15,7 @@ enum {
     DUO_REMOTE = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC |
                  VB_RIGHT_FLUSH_GLOBAL,
     DUO_QUIET_MS = 50, // long enough for loopback, when nothing must come
+    DUO_TIMEOUT = 18,  // of an acknowledgement: a busy machine may not run the peer for long
 };
 
 struct duo_end {
@@ -77,6 +78,8 @@ void duo_look(struct vb_cq *cq, uint64_t wr_id, enum vb_wc_status status, const 
 #define duo_expect(cq, wr_id, status) duo_look(cq, wr_id, status, __FILE__, __LINE__)
 // Nothing completes for a while.
 void duo_expect_quiet(struct vb_cq *cq);
+// This process has nothing to do, and uses so much of a processor at most, in millionths.
+void duo_expect_idle(uint32_t most_ppm);
 
 bool duo_is_readable(int fd, int timeout_ms);
 // The next asynchronous event, by its descriptor.

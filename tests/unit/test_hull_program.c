@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -249,6 +250,7 @@ static int live(void)
     struct get_card own;
     struct order order;
 
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); // with a test that fails
     if (read(LINE, &order, sizeof order) != sizeof order)
         return 2;
     if (!get_server_open(&s, order.hull, "table", order.service[0] ? order.service : NULL))

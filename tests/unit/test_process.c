@@ -15,7 +15,8 @@
 #include <cmocka.h>
 
 enum {
-    SOON_MS = 5000, // what is bounded by a second, on a busy machine
+    SOON_MS = 30000,    // what is bounded by a second, on a busy machine
+    LONG = DUO_TIMEOUT, // of an acknowledgement
 };
 
 static void open_one(struct duo *d, struct duo_state *s)
@@ -48,7 +49,7 @@ static void test_a_receiver_leaves_at_once(void **state)
     struct duo d;
     open_one(&d, *state);
     for (int round = 0; round < 3 * MATE_WAYS; round++) {
-        struct mate m = mate_start(&d, MATE_RECEIVES, (enum mate_way)(round % MATE_WAYS), 1, 16);
+        struct mate m = mate_start(&d, MATE_RECEIVES, (enum mate_way)(round % MATE_WAYS), 7, LONG);
         start(&m);
         post_to(&d, &m, VB_WR_SEND, 1, MATE_BYTES);
         duo_expect(d.end[0].cq, 1, VB_WC_OK);
@@ -62,7 +63,7 @@ static void test_a_receiver_destroys_and_closes_at_once(void **state)
 {
     struct duo d;
     open_one(&d, *state);
-    struct mate m = mate_start(&d, MATE_DESTROYS, MATE_QUIT, 1, 16);
+    struct mate m = mate_start(&d, MATE_DESTROYS, MATE_QUIT, 7, LONG);
     start(&m);
     post_to(&d, &m, VB_WR_SEND, 1, MATE_BYTES);
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
@@ -112,7 +113,7 @@ static void test_a_read_is_answered_by_who_leaves(void **state)
     for (int way = 0; way < MATE_WAYS; way++) {
         if (way == MATE_QUIT)
             continue;
-        struct mate m = mate_start(&d, MATE_IS_READ, (enum mate_way)way, 1, 15);
+        struct mate m = mate_start(&d, MATE_IS_READ, (enum mate_way)way, 7, LONG);
         start(&m);
         post_to(&d, &m, VB_WR_READ, 5, DUO_BYTES / 2);
         duo_expect(d.end[0].cq, 5, VB_WC_OK);
@@ -128,7 +129,7 @@ static void test_a_peer_is_killed(void **state)
 {
     struct duo d;
     open_one(&d, *state);
-    struct mate m = mate_start(&d, MATE_STAYS, MATE_RETURN, 2, 14);
+    struct mate m = mate_start(&d, MATE_STAYS, MATE_RETURN, 2, 16); // three times 268 ms
     start(&m);
     post_to(&d, &m, VB_WR_WRITE, 1, MATE_BYTES);
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
@@ -161,13 +162,15 @@ static void test_a_peer_is_stopped_for_a_while(void **state)
 {
     struct duo d;
     open_one(&d, *state);
-    struct mate m = mate_start(&d, MATE_STAYS, MATE_RETURN, 7, 15); // eight times 134 ms
+    struct mate m = mate_start(&d, MATE_STAYS, MATE_RETURN, 7, 16); // eight times 268 ms
     start(&m);
     post_to(&d, &m, VB_WR_WRITE, 1, MATE_BYTES);
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
     kill(m.pid, SIGSTOP);
     post_to(&d, &m, VB_WR_WRITE, 2, DUO_BYTES);
-    usleep(300 * 1000);
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
+    while (duo_counter(d.end[0].nic, "local_ack_timeout_err") == 0 && duo_now_ns() < until)
+        usleep(1000);
     kill(m.pid, SIGCONT);
     duo_expect(d.end[0].cq, 2, VB_WC_OK);
     post_to(&d, &m, VB_WR_READ, 3, DUO_BYTES);
@@ -185,7 +188,7 @@ static void test_a_peer_forks(void **state)
 {
     struct duo d;
     open_one(&d, *state);
-    struct mate m = mate_start(&d, MATE_FORKS, MATE_EXIT, 7, 0);
+    struct mate m = mate_start(&d, MATE_FORKS, MATE_EXIT, 7, LONG);
     start(&m);
     for (uint64_t i = 0; i < 2000; i++) {
         post_to(&d, &m, i & 1 ? VB_WR_READ : VB_WR_WRITE, i, MATE_BYTES);
