@@ -14,7 +14,7 @@ enum {
     SLOTS = 2,
     LIMIT = 200, // entries that one request may cost
     PSN = 0x123456,
-    PATIENCE_S = 20, // more than a machine that is busy with other things takes
+    PATIENCE_S = 60, // more than a machine that is busy with other things takes
 };
 
 static bool refuse(char why[200], const char *what, int err)

@@ -2,6 +2,7 @@
 // Hulls for tests.
 #include "hull_kit.h"
 
+#include "duo.h"
 #include "pair.h"
 
 #include <dirent.h>
@@ -18,10 +19,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-enum {
-    PATIENCE_MS = 10000,
-};
 
 struct vb_hull *hull_kit_open(unsigned host, const char *port, const char *text)
 {
@@ -54,8 +51,9 @@ struct vb_nic *hull_kit_attach(const struct vb_hull *hull)
 struct vb_hull_counts hull_kit_wait(struct vb_hull *hull, uint32_t clients)
 {
     struct vb_hull_counts counts = {.clients = UINT32_MAX};
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
 
-    for (unsigned ms = 0; ms < PATIENCE_MS && counts.clients != clients; ms++) {
+    while (counts.clients != clients && duo_now_ns() < until) {
         vb_hull_count(hull, &counts);
         if (counts.clients != clients)
             usleep(1000);

@@ -171,7 +171,8 @@ void offload_client_connect(struct offload_rig *rig, struct offload_client *c,
                               .psn = c->place.psn,
                               .our_psn = join->psn,
                               .mtu = c->place.mtu,
-                              .rights = VB_RIGHT_REMOTE_WRITE};
+                              .rights = VB_RIGHT_REMOTE_WRITE,
+                              .timeout = rig->timeout ? rig->timeout : DUO_TIMEOUT};
 
     c->replies = rig->d.end[0].memory + (join->addr - (uintptr_t)rig->d.end[0].memory);
     memcpy(peer.gid, c->place.gid, sizeof peer.gid);

@@ -19,6 +19,7 @@ struct offload_rig {
     struct vb_offload_service *service;
     struct vb_offload_memory memory[2];
     const char *offload; // that clients ask for; NULL: "get"
+    uint8_t timeout;     // of clients' acknowledgements; 0: DUO_TIMEOUT
     uint64_t nonces;
 };
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 enum {
-    PATIENCE_S = 20
+    PATIENCE_S = 60
 };
 
 void pair_address(unsigned host, char text[16])

@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <sys/un.h>
 
-#define KIT_PATIENCE_NS 10000000000ull
+enum {
+    KIT_PATIENCE_MS = 60000
+};
+#define KIT_PATIENCE_NS (KIT_PATIENCE_MS * 1000000ull)
 
 // Makes and removes the runtime directory of a test. Cmocka's setup and teardown; *state is its
 // name.

@@ -180,7 +180,7 @@ static void test_either_port_ends_sleep(void **state)
     for (uint32_t i = 0; i < 20; i++) {
         bool by_udp = i % 3 == 0;
         kit_send(by_udp ? far : s.a, s.q, by_udp ? &far_path : &s.path, 64, i);
-        assert_true(kit_is_readable(fd, 5000));
+        assert_true(kit_is_readable(fd, KIT_PATIENCE_MS));
         assert_int_equal(s.b->ops->receive(s.b, s.frames), 1);
         assert_true(kit_same_bytes(&s.frames[0], 64, i));
         assert_int_equal(kit_came_by_shm(&s.frames[0]), !by_udp);

@@ -450,7 +450,8 @@ static void test_waiting_queue_goes(void **state)
         struct vb_qp *waiter = chain_self(e, e->cq, (struct vb_qp_opts){0});
         chain_cross(waiter, VB_WR_WAIT, 1, vb_cq_num(watched), 5);
         duo_expect_quiet(e->cq);
-        assert_int_equal(vb_grace(e->nic, 5000000000ull), 0); // what waits has not begun
+        assert_int_equal(vb_grace(e->nic, DUO_PATIENCE_S * 1000000000ull), 0); // what waits has not
+                                                                               // begun
         assert_int_equal(vb_qp_destroy(waiter), 0);
     }
     for (uint64_t i = 0; i < 6; i++)

@@ -119,7 +119,7 @@ static struct vb_srq *run_low(const struct duo *d, struct vb_qp *qp[2])
     duo_post(d, qp[0], duo_wr(d, VB_WR_SEND, 1), 0, 64);
     duo_expect(d->end[0].cq, 1, VB_WC_OK);
     duo_expect(d->end[1].cq, 3, VB_WC_OK);
-    assert_true(duo_is_readable(vb_nic_event_fd(d->end[1].nic), 10000));
+    assert_true(duo_is_readable(vb_nic_event_fd(d->end[1].nic), DUO_PATIENCE_S * 1000));
     return srq;
 }
 

@@ -20,7 +20,7 @@ enum {
     TURNS = 100, // more than it takes to look at all queue pairs
 };
 
-#define PATIENCE_NS UINT64_C(10000000000)
+#define PATIENCE_NS (DUO_PATIENCE_S * UINT64_C(1000000000))
 
 static struct vb_metrics *make(void)
 {

@@ -209,7 +209,7 @@ static void test_it_works_without_an_owner(void **state)
     assert_int_equal(vb_post_send(client, &wr, 1), 1);
     duo_expect(e.cq, 9, VB_WC_OK); // so the message is there, too
     service_find(&a, hull);
-    assert_true(duo_is_readable(vb_channel_fd(a.channel), 1000));
+    assert_true(duo_is_readable(vb_channel_fd(a.channel), DUO_PATIENCE_S * 1000));
     assert_int_equal(vb_channel_take(a.channel, &told), 0);
     assert_ptr_equal(told, a.cq);
     struct vb_wc wc = duo_wait(a.cq);

@@ -16,7 +16,7 @@
 
 enum {
     MANY = 80, // more than are looked at in one turn
-    PATIENCE_MS = 10000,
+    PATIENCE_MS = DUO_PATIENCE_S * 1000,
 };
 
 struct app {

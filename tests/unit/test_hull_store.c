@@ -26,7 +26,7 @@ enum {
     BYTES = 1 << 16,
     KEPT_MAX = 32,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-    PATIENCE_S = 10,
+    PATIENCE_S = DUO_PATIENCE_S,
     CROWD = 6,
     FILLERS = 16,
     FLOOD = 1000,

@@ -32,7 +32,7 @@ enum {
     MANY = 300, // objects: more than are looked at in one go
 };
 
-static const uint64_t patience_ns = UINT64_C(20000000000);
+static const uint64_t patience_ns = DUO_PATIENCE_S * UINT64_C(1000000000);
 
 static const char *dir_name(void)
 {
@@ -519,7 +519,6 @@ static void test_no_descriptors(void **state)
 {
     struct rlimit before, none;
     struct vb_survey survey;
-    struct timespec cpu[2];
     struct vb_nic *nic = duo_open_nic(0, "udp");
     (void)state;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -529,15 +528,10 @@ static void test_no_descriptors(void **state)
     none = before;
     none.rlim_cur = (rlim_t)fd + 1;
     setrlimit(RLIMIT_NOFILE, &none);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu[0]);
     assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
-    usleep(300000);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu[1]);
+    duo_expect_idle(300000);
     setrlimit(RLIMIT_NOFILE, &before);
     close(fd);
-    int64_t used_ns =
-        (cpu[1].tv_sec - cpu[0].tv_sec) * 1000000000 + cpu[1].tv_nsec - cpu[0].tv_nsec;
-    assert_true(used_ns < 100000000);
     ask(&survey, "nic");
     asked(&survey, 0);
     vb_survey_free(&survey);
@@ -583,9 +577,9 @@ static enum vb_asked_outcome outcome_with(const char *text, bool serves)
     assert_int_equal(listen(l.listener, 4), 0);
     if (serves)
         pthread_create(&l.thread, NULL, lie, &l);
-    uint64_t began = duo_now_ns();
-    assert_int_equal(vb_survey_take(&survey, "nic", 0, 300000000), 0);
-    assert_true(duo_now_ns() - began < patience_ns / 2);
+    uint64_t began = duo_now_ns(), limit_ns = text ? patience_ns : 300000000;
+    assert_int_equal(vb_survey_take(&survey, "nic", 0, limit_ns), 0);
+    assert_true(duo_now_ns() - began < patience_ns);
     assert_int_equal(survey.nics, 1);
     enum vb_asked_outcome outcome = survey.nic[0].outcome;
     vb_survey_free(&survey);

@@ -40,6 +40,7 @@ static void test_a_client_joins_works_and_leaves(void **state)
 
     offload_rig_open(&rig, *state, (struct vb_offload_service_opts){0});
     struct offload_objects before = offload_rig_count(&rig);
+    rig.timeout = 15; // eight times 134 ms
     offload_client_open(&rig, &c, 0, 4);
     assert_int_equal(c.place.depth, 4);
     assert_int_equal(c.place.request_bytes, sizeof(struct vb_hash_request));
@@ -250,7 +251,7 @@ static void test_one_dies_in_mid_request(void **state)
 {
     struct offload_rig rig;
     struct offload_client good, victim;
-    struct vb_offload_service_opts opts = {.timeout = 14, .retries = 3, .idle_ns = 50000000};
+    struct vb_offload_service_opts opts = {.timeout = DUO_TIMEOUT, .idle_ns = 50000000};
 
     offload_rig_open(&rig, *state, opts);
     offload_client_open(&rig, &good, 0, RIG_DEPTH);
@@ -276,7 +277,7 @@ static void test_an_answer_to_the_dead_ends_the_client(void **state)
 {
     struct offload_rig rig;
     struct offload_client good, victim;
-    struct vb_offload_service_opts opts = {.timeout = 14, .retries = 3};
+    struct vb_offload_service_opts opts = {.timeout = 16, .retries = 3};
 
     offload_rig_open(&rig, *state, opts);
     offload_client_open(&rig, &good, 0, RIG_DEPTH);

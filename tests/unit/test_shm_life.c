@@ -25,7 +25,6 @@
 enum {
     NAP_ROUNDS = 5000,
     RACE_ROUNDS = 20000,
-    NAP_TIMEOUT_MS = 10000,
 };
 
 static void spin(uint64_t turns)
@@ -42,7 +41,7 @@ static uint32_t await_asleep(struct vb_port *port, struct vb_rx_frame *frames)
         if (n > 0)
             return n;
         int fd = port->ops->sleep(port);
-        if (fd >= 0 && !kit_is_readable(fd, NAP_TIMEOUT_MS))
+        if (fd >= 0 && !kit_is_readable(fd, KIT_PATIENCE_MS))
             return 0;
     }
 }

@@ -143,7 +143,7 @@ static void start(struct worker *w, const struct duo *d, uint32_t i, atomic_bool
     w->qp = duo_make_qp(&here, (struct vb_qp_opts){0});
     struct vb_qp *there = duo_make_qp(&d->end[1], (struct vb_qp_opts){0});
     struct vb_qp_peer to = duo_peer(d, 0, there), from = duo_peer(d, 1, w->qp);
-    to.timeout = 11; // lost packets are sent again soon
+    to.timeout = 15; // lost packets are sent again soon, and for a second
     assert_int_equal(vb_qp_connect(w->qp, &to), 0);
     assert_int_equal(vb_qp_connect(there, &from), 0);
     assert_int_equal(pthread_create(&w->thread, NULL, run, w), 0);
