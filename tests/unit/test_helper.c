@@ -25,8 +25,7 @@
 
 enum {
     ROUNDS = 50,
-    IDLE_S = 2,
-    IDLE_CPU_MS = 10,
+    IDLE_PPM = 5000,
     MANY_NICS = 200,
     NOTHING = UINT32_MAX,
 };
@@ -202,28 +201,33 @@ static uint64_t helpers_ran_ns(void)
     return sum_of_helpers("schedstat", "");
 }
 
-// On a busy machine they do not follow closely: a few tries.
+// Few enough that both NICs have a core for so long now and then, on a busy machine, too. Where
+// they never have, nothing follows closely, and there is nothing to judge.
 static void test_requests_in_a_row_are_met_awake(void **state)
 {
     enum {
-        REQUESTS = 2000,
-        TRIES = 20
+        REQUESTS = 100,
+        CLOSELY_NS = 50 * 1000 // as the helper sees it
     };
     struct duo d;
     struct vb_qp *qp[2];
     duo_open(&d, *state);
     duo_connect(&d, VB_SERVICE_RC, qp);
-    uint64_t sleeps = REQUESTS;
-    for (unsigned i = 0; i < TRIES && sleeps >= REQUESTS / 2; i++) {
-        uint64_t before = count_sleeps();
+    uint64_t sleeps = REQUESTS, until = duo_now_ns() + DUO_PATIENCE_S * second_ns / 2;
+    bool closely = false;
+    while (sleeps >= REQUESTS / 2 && duo_now_ns() < until) {
+        uint64_t before = count_sleeps(), from = duo_now_ns();
         for (uint64_t r = 0; r < REQUESTS; r++) {
             duo_post(&d, qp[0], duo_wr(&d, VB_WR_READ, r), 0, 8);
             duo_expect(d.end[0].cq, r, VB_WC_OK);
         }
+        closely |= duo_now_ns() - from < REQUESTS * CLOSELY_NS;
         sleeps = count_sleeps() - before;
     }
-    assert_true(sleeps < REQUESTS / 2);
     duo_close(&d);
+    if (sleeps >= REQUESTS / 2 && !closely)
+        skip();
+    assert_true(sleeps < REQUESTS / 2);
 }
 
 struct poller {
@@ -249,7 +253,7 @@ static void request_for(struct duo *d, struct vb_qp *qp, uint64_t ns)
 }
 
 // A helper that is awake because of a peer's requests leaves them to the program, and the core,
-// too, soon after that has begun to poll. A few tries, as above.
+// too, soon after that has begun to poll. Not always on a busy machine, as above.
 static void test_an_awake_helper_gives_way_to_a_poller(void **state)
 {
     const uint64_t time_ns = second_ns / 10;
@@ -257,8 +261,8 @@ static void test_an_awake_helper_gives_way_to_a_poller(void **state)
     struct vb_qp *qp[2];
     duo_open(&d, *state);
     duo_connect(&d, VB_SERVICE_RC, qp);
-    uint64_t ran_ns = time_ns;
-    for (unsigned i = 0; i < 20 && ran_ns > time_ns / 5; i++) {
+    uint64_t ran_ns = time_ns, give_up = duo_now_ns() + DUO_PATIENCE_S * second_ns;
+    while (ran_ns > time_ns / 5 && duo_now_ns() < give_up) {
         struct poller p = {.nic = d.end[1].nic};
         pthread_t thread;
         request_for(&d, qp[0], time_ns / 2);
@@ -305,13 +309,6 @@ static void test_a_poster_need_not_poll(void **state)
 
 // ---- what it costs
 
-static uint64_t cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * second_ns + (uint64_t)t.tv_nsec;
-}
-
 static void test_an_idle_nic_uses_no_cpu(void **state)
 {
     struct duo d;
@@ -321,12 +318,7 @@ static void test_an_idle_nic_uses_no_cpu(void **state)
     for (uint64_t i = 1; i < 10; i++) // it was busy, and polled
         use_the_target(&d, qp[0], i);
     duo_expect_quiet(d.end[0].cq);
-    usleep(100000);
-    uint64_t before = cpu_ns();
-    sleep(IDLE_S);
-    uint64_t used = cpu_ns() - before;
-    if (used > IDLE_CPU_MS * 1000000ull)
-        fail_msg("%llu us of CPU in %d s", (unsigned long long)used / 1000, IDLE_S);
+    duo_expect_idle(IDLE_PPM);
     use_the_target(&d, qp[0], 1); // and is still there
     duo_close(&d);
 }
@@ -342,6 +334,15 @@ static unsigned entries_in(const char *dir)
     return n;
 }
 
+// A thread that was joined is listed until the system has buried it.
+static void expect_at_most(const char *dir, unsigned count)
+{
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * second_ns;
+    while (entries_in(dir) > count && duo_now_ns() < until)
+        usleep(1000);
+    assert_in_range(entries_in(dir), 0, count);
+}
+
 static void test_closing_leaves_nothing(void **state)
 {
     const struct duo_state *s = *state;
@@ -354,12 +355,13 @@ static void test_closing_leaves_nothing(void **state)
         vb_nic_close(nic);
     }
     assert_int_equal(entries_in("/proc/self/fd"), fds);
-    assert_int_equal(entries_in("/proc/self/task"), threads);
+    expect_at_most("/proc/self/task", threads);
     // It can tell.
     struct vb_nic *nic = duo_open_nic(0, s->way);
     assert_true(entries_in("/proc/self/fd") > fds);
-    assert_int_equal(entries_in("/proc/self/task"), threads + 1);
+    threads = entries_in("/proc/self/task");
     vb_nic_close(nic);
+    expect_at_most("/proc/self/task", threads - 1);
 }
 
 // ---- ends
@@ -450,7 +452,7 @@ static void test_a_process_that_sleeps_and_one_that_died(void **state)
     wr.rkey = hello.key;
     duo_post(&d, qp, wr, 0, DUO_BYTES);
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
-    assert_int_equal(vb_grace(d.end[0].nic, second_ns), 0);
+    assert_int_equal(vb_grace(d.end[0].nic, DUO_PATIENCE_S * second_ns), 0);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     duo_post(&d, qp, wr, 0, DUO_BYTES);
