@@ -20,8 +20,8 @@
 enum {
     ENDS = 3, // two at the hull, and one beside it
     NAMED = 7400,
-    PATIENCE_MS = 10000,
-    SOON_MS = 1000, // what is lost is repeated later than that
+    PATIENCE_MS = DUO_PATIENCE_S * 1000,
+    NEVER = 26, // minutes: what is lost is repeated when nobody waits any more
     QUIET_MS = 100,
 };
 
@@ -43,7 +43,7 @@ static void furnish(struct end *e, unsigned number)
 {
     uint64_t now_ns;
 
-    assert_int_equal(vb_host_cm_open(e->nic, NULL, &e->cm), 0);
+    assert_int_equal(vb_host_cm_open(e->nic, &(struct vb_cm_opts){.timeout = NEVER}, &e->cm), 0);
     e->port = (uint16_t)(NAMED + number);
     assert_int_equal(vb_host_cm_bind(e->cm, VB_CMA_TCP, &e->port), 0);
     struct vb_cm *cm = vb_host_cm_enter(e->cm, &now_ns);
@@ -121,24 +121,24 @@ static void connect_and_part(struct end *from, struct end *to)
     const struct vb_cm_answer yes = {.qpn = vb_qp_num(to->qp)};
     uint64_t now_ns;
     uint32_t id = ask(from, to->port, vb_qp_num(from->qp));
-    struct vb_cm_event e = wait_for(to, VB_CM_EVENT_REQUEST, SOON_MS);
+    struct vb_cm_event e = wait_for(to, VB_CM_EVENT_REQUEST, PATIENCE_MS);
 
     struct vb_cm *cm = vb_host_cm_enter(to->cm, &now_ns);
     int err = vb_cm_accept(cm, now_ns, e.id, &yes);
     vb_host_cm_leave(to->cm);
     assert_int_equal(err, 0);
-    assert_int_equal(wait_for(from, VB_CM_EVENT_REPLY, SOON_MS).id, id);
+    assert_int_equal(wait_for(from, VB_CM_EVENT_REPLY, PATIENCE_MS).id, id);
     cm = vb_host_cm_enter(from->cm, &now_ns);
     err = vb_cm_confirm(cm, now_ns, id, NULL);
     vb_host_cm_leave(from->cm);
     assert_int_equal(err, 0);
-    assert_int_equal(wait_for(to, VB_CM_EVENT_ESTABLISHED, SOON_MS).id, e.id);
+    assert_int_equal(wait_for(to, VB_CM_EVENT_ESTABLISHED, PATIENCE_MS).id, e.id);
     cm = vb_host_cm_enter(to->cm, &now_ns);
     err = vb_cm_disconnect(cm, now_ns, e.id, NULL);
     vb_host_cm_leave(to->cm);
     assert_int_equal(err, 0);
-    assert_true(wait_for(from, VB_CM_EVENT_DISCONNECTED, SOON_MS).by_peer);
-    wait_for(to, VB_CM_EVENT_DISCONNECTED, SOON_MS);
+    assert_true(wait_for(from, VB_CM_EVENT_DISCONNECTED, PATIENCE_MS).by_peer);
+    wait_for(to, VB_CM_EVENT_DISCONNECTED, PATIENCE_MS);
     wait_for(from, VB_CM_EVENT_GONE, PATIENCE_MS);
     wait_for(to, VB_CM_EVENT_GONE, PATIENCE_MS);
 }
@@ -155,7 +155,7 @@ static void test_each_with_each(void **state)
                 connect_and_part(&p.end[from], &p.end[to]);
     for (unsigned i = 0; i < ENDS; i++) { // and with nobody
         uint32_t id = ask(&p.end[i], 9, vb_qp_num(p.end[i].qp));
-        struct vb_cm_event e = wait_for(&p.end[i], VB_CM_EVENT_REJECTED, SOON_MS);
+        struct vb_cm_event e = wait_for(&p.end[i], VB_CM_EVENT_REJECTED, PATIENCE_MS);
         assert_int_equal(e.id, id);
         assert_int_equal(e.reason, VB_CM_INVALID_SERVICE);
         wait_for(&p.end[i], VB_CM_EVENT_GONE, PATIENCE_MS);
@@ -196,7 +196,7 @@ static void test_nobody_speaks_of_anothers_queue_pair(void **state)
     ask(&p.end[0], p.end[1].port, vb_qp_num(p.end[2].qp));
     assert_true(is_quiet(&p.end[1]));
     ask(&p.end[0], p.end[2].port, vb_qp_num(p.end[0].qp));
-    wait_for(&p.end[2], VB_CM_EVENT_REQUEST, SOON_MS);
+    wait_for(&p.end[2], VB_CM_EVENT_REQUEST, PATIENCE_MS);
     close_place(&p);
 }
 
@@ -247,15 +247,15 @@ static void test_nobody_speaks_by_anothers_id(void **state)
     struct end *from = &p.end[0], *to = &p.end[2];
     const struct vb_cm_answer yes = {.qpn = vb_qp_num(to->qp)};
     uint32_t id = ask(from, to->port, vb_qp_num(from->qp));
-    struct vb_cm_event e = wait_for(to, VB_CM_EVENT_REQUEST, SOON_MS);
+    struct vb_cm_event e = wait_for(to, VB_CM_EVENT_REQUEST, PATIENCE_MS);
     struct vb_cm *cm = vb_host_cm_enter(to->cm, &now_ns);
     assert_int_equal(vb_cm_accept(cm, now_ns, e.id, &yes), 0);
     vb_host_cm_leave(to->cm);
-    wait_for(from, VB_CM_EVENT_REPLY, SOON_MS);
+    wait_for(from, VB_CM_EVENT_REPLY, PATIENCE_MS);
     cm = vb_host_cm_enter(from->cm, &now_ns);
     assert_int_equal(vb_cm_confirm(cm, now_ns, id, NULL), 0);
     vb_host_cm_leave(from->cm);
-    wait_for(to, VB_CM_EVENT_ESTABLISHED, SOON_MS);
+    wait_for(to, VB_CM_EVENT_ESTABLISHED, PATIENCE_MS);
     struct vb_nic *nic = hull_kit_attach(p.hull);
     open_speaker(&liar, nic);
     const struct vb_cm_message dreq = {.kind = VB_CM_DREQ,
@@ -267,7 +267,7 @@ static void test_nobody_speaks_by_anothers_id(void **state)
     cm = vb_host_cm_enter(from->cm, &now_ns); // who has the id can
     assert_int_equal(vb_cm_disconnect(cm, now_ns, id, NULL), 0);
     vb_host_cm_leave(from->cm);
-    wait_for(to, VB_CM_EVENT_DISCONNECTED, SOON_MS);
+    wait_for(to, VB_CM_EVENT_DISCONNECTED, PATIENCE_MS);
     vb_nic_close(nic);
     close_place(&p);
 }

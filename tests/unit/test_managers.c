@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several NICs of one process on one address, some with managers: whoever of them gets the frames
 // of queue pair 1 first, requests come to who has the port, and answers to who asked.
+#include "duo.h"
 #include "host/cm.h"
 #include "host/inspect_ask.h"
 #include "host_cm_kit.h"
@@ -24,8 +25,8 @@
 enum {
     NICS = 3,
     NAMED = 7300,
-    PATIENCE_MS = 10000,
-    SOON_MS = 1000, // what is lost is repeated later than that
+    PATIENCE_MS = DUO_PATIENCE_S * 1000,
+    NEVER = 26, // minutes: what is lost is repeated when nobody waits any more
 };
 
 struct place {
@@ -53,7 +54,8 @@ static void open_place(struct place *p, unsigned managers, unsigned two_units, b
     for (unsigned i = 0; i < NICS; i++) {
         if (!(managers >> i & 1))
             continue;
-        assert_int_equal(vb_host_cm_open(p->nic[i], NULL, &p->cm[i]), 0);
+        const struct vb_cm_opts opts = {.timeout = NEVER};
+        assert_int_equal(vb_host_cm_open(p->nic[i], &opts, &p->cm[i]), 0);
         p->port[i] = named ? (uint16_t)(NAMED + i) : 0;
         assert_int_equal(vb_host_cm_bind(p->cm[i], VB_CMA_TCP, &p->port[i]), 0);
         host_cm_listen(p->cm[i], vb_cma_service_id(VB_CMA_TCP, p->port[i]), p);
@@ -82,15 +84,15 @@ static void connect_and_part(struct place *p, unsigned from, unsigned to, uint32
 {
     const struct vb_cm_answer yes = {.qpn = qpn + 1};
     uint32_t id = ask(p, from, p->port[to], qpn);
-    struct vb_cm_event e = host_cm_wait(p->cm[to], VB_CM_EVENT_REQUEST, SOON_MS);
+    struct vb_cm_event e = host_cm_wait(p->cm[to], VB_CM_EVENT_REQUEST, PATIENCE_MS);
 
     host_cm_accept(p->cm[to], e.id, &yes);
-    assert_int_equal(host_cm_wait(p->cm[from], VB_CM_EVENT_REPLY, SOON_MS).id, id);
+    assert_int_equal(host_cm_wait(p->cm[from], VB_CM_EVENT_REPLY, PATIENCE_MS).id, id);
     host_cm_confirm(p->cm[from], id);
-    assert_int_equal(host_cm_wait(p->cm[to], VB_CM_EVENT_ESTABLISHED, SOON_MS).id, e.id);
+    assert_int_equal(host_cm_wait(p->cm[to], VB_CM_EVENT_ESTABLISHED, PATIENCE_MS).id, e.id);
     host_cm_disconnect(p->cm[to], e.id);
-    assert_true(host_cm_wait(p->cm[from], VB_CM_EVENT_DISCONNECTED, SOON_MS).by_peer);
-    host_cm_wait(p->cm[to], VB_CM_EVENT_DISCONNECTED, SOON_MS);
+    assert_true(host_cm_wait(p->cm[from], VB_CM_EVENT_DISCONNECTED, PATIENCE_MS).by_peer);
+    host_cm_wait(p->cm[to], VB_CM_EVENT_DISCONNECTED, PATIENCE_MS);
     host_cm_wait(p->cm[from], VB_CM_EVENT_GONE, PATIENCE_MS);
     host_cm_wait(p->cm[to], VB_CM_EVENT_GONE, PATIENCE_MS);
 }
@@ -111,7 +113,7 @@ static void try_all(unsigned managers, unsigned two_units, bool named)
         if (!p.cm[from])
             continue;
         uint32_t id = ask(&p, from, 9, qpn += 2); // which is nobody's
-        struct vb_cm_event e = host_cm_wait(p.cm[from], VB_CM_EVENT_REJECTED, SOON_MS);
+        struct vb_cm_event e = host_cm_wait(p.cm[from], VB_CM_EVENT_REJECTED, PATIENCE_MS);
         assert_int_equal(e.id, id);
         assert_int_equal(e.reason, VB_CM_INVALID_SERVICE);
         host_cm_wait(p.cm[from], VB_CM_EVENT_GONE, PATIENCE_MS);
@@ -159,19 +161,19 @@ static void test_who_has_gone(void **state)
     (void)state;
     open_place(&p, 3, 0, true);
     ask(&p, 0, p.port[1], 100);
-    struct vb_cm_event e = host_cm_wait(p.cm[1], VB_CM_EVENT_REQUEST, SOON_MS);
+    struct vb_cm_event e = host_cm_wait(p.cm[1], VB_CM_EVENT_REQUEST, PATIENCE_MS);
     host_cm_accept(p.cm[1], e.id, &(struct vb_cm_answer){.qpn = 101});
-    e = host_cm_wait(p.cm[0], VB_CM_EVENT_REPLY, SOON_MS);
+    e = host_cm_wait(p.cm[0], VB_CM_EVENT_REPLY, PATIENCE_MS);
     host_cm_confirm(p.cm[0], e.id);
-    host_cm_wait(p.cm[1], VB_CM_EVENT_ESTABLISHED, SOON_MS);
+    host_cm_wait(p.cm[1], VB_CM_EVENT_ESTABLISHED, PATIENCE_MS);
     vb_host_cm_close(p.cm[1]); // and says nothing
     p.cm[1] = NULL;
     host_cm_disconnect(p.cm[0], e.id);
     // Answered by our own manager, for want of another one.
-    assert_int_equal(host_cm_wait(p.cm[0], VB_CM_EVENT_DISCONNECTED, SOON_MS).id, e.id);
+    assert_int_equal(host_cm_wait(p.cm[0], VB_CM_EVENT_DISCONNECTED, PATIENCE_MS).id, e.id);
     host_cm_wait(p.cm[0], VB_CM_EVENT_GONE, PATIENCE_MS);
     ask(&p, 0, p.port[1], 102);
-    assert_int_equal(host_cm_wait(p.cm[0], VB_CM_EVENT_REJECTED, SOON_MS).reason,
+    assert_int_equal(host_cm_wait(p.cm[0], VB_CM_EVENT_REJECTED, PATIENCE_MS).reason,
                      VB_CM_INVALID_SERVICE);
     host_cm_wait(p.cm[0], VB_CM_EVENT_GONE, PATIENCE_MS);
     assert_int_equal(vb_host_cm_bind(p.cm[0], VB_CMA_TCP, &p.port[1]), 0);
@@ -211,10 +213,10 @@ static void test_who_looks(void **state)
     (void)state;
     open_place(&p, 7, 0, true);
     uint32_t id = ask(&p, 0, p.port[1], 100);
-    struct vb_cm_event e = host_cm_wait(p.cm[1], VB_CM_EVENT_REQUEST, SOON_MS);
+    struct vb_cm_event e = host_cm_wait(p.cm[1], VB_CM_EVENT_REQUEST, PATIENCE_MS);
     host_cm_accept(p.cm[1], e.id, &(struct vb_cm_answer){.qpn = 101});
-    host_cm_wait(p.cm[0], VB_CM_EVENT_REPLY, SOON_MS);
-    assert_int_equal(vb_survey_take(&survey, "cm_id", getpid(), 5000000000), 0);
+    host_cm_wait(p.cm[0], VB_CM_EVENT_REPLY, PATIENCE_MS);
+    assert_int_equal(vb_survey_take(&survey, "cm_id", getpid(), PATIENCE_MS * 1000000ull), 0);
     assert_int_equal(survey.nics, NICS);
     assert_int_equal(count_records(&survey, "LISTEN", 0, &peer), NICS);
     assert_null(peer);
@@ -227,7 +229,7 @@ static void test_who_looks(void **state)
     struct vb_cm *cm = vb_host_cm_enter(p.cm[0], &now_ns);
     (void)vb_cm_abandon(cm, now_ns, id);
     vb_host_cm_leave(p.cm[0]);
-    host_cm_wait(p.cm[1], VB_CM_EVENT_REJECTED, SOON_MS);
+    host_cm_wait(p.cm[1], VB_CM_EVENT_REJECTED, PATIENCE_MS);
     close_place(&p);
 }
 
