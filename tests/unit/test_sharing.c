@@ -60,11 +60,16 @@ static void kill_one(unsigned victim, bool sleepy, uint32_t units)
     crowd_forget(c);
     crowd_kill(c, victim);
     crowd_expect_well(c, WATCH_MS, 1u << victim / 2);
-    // The system was told of the new order: frames go straight again.
-    uint64_t before = forwarded(c);
-    crowd_forget(c);
-    crowd_expect_well(c, 500, 1u << victim / 2);
-    assert_int_equal(forwarded(c), before);
+    // The system was told of the new order: frames go straight again, unless a busy machine makes
+    // somebody look stopped.
+    uint64_t before = 0, after = 1;
+    for (unsigned i = 0; i < 20 && after != before; i++) {
+        before = forwarded(c);
+        crowd_forget(c);
+        crowd_expect_well(c, 500, 1u << victim / 2);
+        after = forwarded(c);
+    }
+    assert_int_equal(after, before);
     crowd_end(c);
 }
 

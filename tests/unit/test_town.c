@@ -24,6 +24,7 @@ enum {
     KILLED = 3,
     STOPPED = 6,
     LAST = TOWN_CLIENTS - 1, // the newest: what is nobody's comes to it
+    PATIENCE_S = 60,
 };
 
 static const char *here; // the address
@@ -42,6 +43,25 @@ static unsigned connections(const struct town *t)
     for (unsigned i = 0; i < TOWN_CLIENTS; i++)
         sum += atomic_load(&t->client[i].made);
     return sum;
+}
+
+static unsigned served_by_killed(const struct town *t)
+{
+    return atomic_load(&t->server[KILLED].served);
+}
+
+static unsigned served_by_stopped(const struct town *t)
+{
+    return atomic_load(&t->server[STOPPED].served);
+}
+
+// All are well, and in a second there are more of these, or in some where the machine is busy.
+static void expect_more(struct town *t, unsigned (*count)(const struct town *))
+{
+    unsigned before = count(t);
+    for (unsigned i = 0; i < PATIENCE_S && count(t) == before; i++)
+        town_expect_well(t, 1000, 0);
+    assert_true(count(t) > before);
 }
 
 static void print(const struct town *t, const char *what)
@@ -63,13 +83,10 @@ static void test_a_town(void **state)
     assert_int_equal(refusals(t), 0);
 
     town_kill_server(t, KILLED);
-    town_expect_well(t, 1000, 0);
+    expect_more(t, refusals); // nobody has its port
     print(t, "one killed");
-    assert_true(refusals(t) > 0); // nobody has its port
-    unsigned before = atomic_load(&t->server[KILLED].served);
     town_start_server(t, KILLED);
-    town_expect_well(t, 1000, 0);
-    assert_true(atomic_load(&t->server[KILLED].served) > before);
+    expect_more(t, served_by_killed);
 
     town_stop_server(t, STOPPED);
     assert_int_equal(kill(t->client[LAST].pid, SIGSTOP), 0);
@@ -81,10 +98,10 @@ static void test_a_town(void **state)
     assert_int_equal(kill(t->client[LAST].pid, SIGCONT), 0);
     town_start_server(t, KILLED);
     town_continue_server(t, STOPPED);
-    town_expect_well(t, 100, 1u << LAST); // which has waited long for some answer
-    before = atomic_load(&t->server[STOPPED].served);
-    town_expect_well(t, 1000, 0);
-    assert_true(atomic_load(&t->server[STOPPED].served) > before);
+    unsigned made = atomic_load(&t->client[LAST].made); // it has waited long for some answer
+    for (unsigned i = 0; i < 10 * PATIENCE_S && atomic_load(&t->client[LAST].made) == made; i++)
+        town_expect_well(t, 100, 1u << LAST);
+    expect_more(t, served_by_stopped);
     print(t, "all again");
     town_end(t);
 }

@@ -52,7 +52,7 @@ void town_start_server(struct town *t, unsigned i); // anew, on the same port
 void town_stop_server(struct town *t, unsigned i);
 void town_continue_server(struct town *t, unsigned i);
 // Lets pass so much time; every client but those of `except` then has connected to others, each
-// time within a second.
+// time within a second (and what a busy machine adds to that).
 void town_expect_well(struct town *t, unsigned ms, uint32_t except);
 
 #endif
