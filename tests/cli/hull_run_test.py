@@ -12,6 +12,7 @@ from command import TIMEOUT_S, WithFiles, environment, main
 
 ADDRESS = "127.47.1.1"
 FURTHER = "127.47.1.2"
+TRIES = 300  # each takes a fraction of a second
 PINGPONGS = ("rc", "uc", "ud", "srq", "xsrq")
 
 
@@ -53,7 +54,7 @@ class HullRun(WithFiles):
         """A server, and a client that is tried again until the server listens."""
         with self.popen(hulls[0], *server) as there:
             try:
-                for _ in range(50):
+                for _ in range(TRIES):
                     here = self.popen(hulls[1], *client)
                     text, _ = here.communicate(timeout=TIMEOUT_S)
                     if here.returncode == 0 or there.poll() is not None:

@@ -134,7 +134,7 @@ class Get(unittest.TestCase):
         self.assertIn("serving", server.stderr.readline())
         done = run("perf", "get", theirs, "--control", CONTROL, "--iters", "1000", "--local", ours,
                    "--json")
-        server.communicate(timeout=20)
+        server.communicate(timeout=60)
         self.assertEqual((done.returncode, server.returncode), (0, 0), done.stderr)
         self.assertEqual(tuple(json.loads(line)["via"] for line in done.stdout.splitlines()), WAYS)
 

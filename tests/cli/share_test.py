@@ -88,7 +88,7 @@ class Share(unittest.TestCase):
              "s.bind(('10.77.1.1', 4791)); print('bound', flush=True); time.sleep(60)"], **OPTIONS)
         self.assertEqual(holder.stdout.readline(), "bound\n", holder.stderr)
         done = self.start(self.here, "perf", "read", "--local", "10.77.1.1,127.0.0.1")
-        _, err = done.communicate(timeout=20)
+        _, err = done.communicate(timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"10.77.1.1 port 4791 is in use by process {holder.pid} (python", err)
 
