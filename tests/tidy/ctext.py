@@ -12,7 +12,8 @@ DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.M | re.S)
 # With parentheses nested up to three deep, as in __attribute__((aligned(64))).
 ATTRIBUTE = re.compile(r"\b(?:__attribute__|_Alignas|alignas)\s*"
                        r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
-CALL = re.compile(r"(\.|->)?\s*\b([A-Za-z_]\w*)\s*\(")
+CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+MAX_SPACE = 200  # between a member and its dot
 
 
 def spaces(match):
@@ -73,8 +74,10 @@ def functions(code):
 def calls(code):
     """Yields (name, line) of what looks like a call of a plain name, macros included."""
     for match in CALL.finditer(code):
-        if match[1] is None:
-            yield match[2], line_at(code, match.start(2))
+        # A pattern for what is in front would try every beginning of the space that comments are.
+        at = match.start()
+        if not code[max(0, at - MAX_SPACE):at].rstrip().endswith((".", "->")):
+            yield match[1], line_at(code, at)
 
 
 def is_mutable(declaration):
@@ -105,11 +108,13 @@ def file_scope(outer, code):
     folded = list(outer)
     for _, opened, closed in blocks(outer):
         folded[opened + 1:closed] = [c if c == "\n" else " " for c in outer[opened + 1:closed]]
-    for match in re.finditer(r"([^;]*);", "".join(folded)):
-        text = squeeze(match[1])
+    start = 0
+    # Not by a pattern: it would try every place in the space behind the last semicolon.
+    for part in "".join(folded).split(";")[:-1]:
+        text = squeeze(part)
         if is_mutable(text):
-            at = match.start() + len(match[1]) - len(match[1].lstrip())
-            yield text, line_at(code, at)
+            yield text, line_at(code, start + len(part) - len(part.lstrip()))
+        start += len(part) + 1
 
 
 def squeeze(text):

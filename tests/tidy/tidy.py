@@ -220,7 +220,8 @@ def check_dead(tree):
 
 def mentions(text, name):
     stem = os.path.splitext(name)[0]
-    return re.search(rf"\b{re.escape(name)}\b|^\s*(import|from) {re.escape(stem)}\b", text, re.M)
+    return stem in text and re.search(  # to look for the stem first is several times as fast
+        rf"\b{re.escape(name)}\b|^\s*(import|from) {re.escape(stem)}\b", text, re.M)
 
 
 def check_man(tree):
