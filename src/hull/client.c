@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,7 +33,8 @@ struct vb_hull_tenant *vb_hull_tenant_of(struct vb_hull *hull, uid_t uid)
         return NULL;
     t->uid = uid;
     t->quota = *vb_hull_config_quota(hull->known, uid);
-    if (vb_hull_share_open(hull, t) != 0) {
+    if (getrandom(t->secret, sizeof t->secret, 0) != sizeof t->secret ||
+        vb_hull_share_open(hull, t) != 0) {
         free(t);
         return NULL;
     }
@@ -47,6 +49,7 @@ static void end_tenant(struct vb_hull *hull, struct vb_hull_tenant *t)
         return;
     vb_link_remove(&t->link);
     vb_hull_share_close(hull, t);
+    vb_table_free(&t->name_of);
     free(t);
 }
 
@@ -86,6 +89,8 @@ void vb_hull_client_end(struct vb_hull_client *client)
     vb_hull_copy_end(client->process);
     client->tenant->used.applications--;
     end_tenant(hull, client->tenant);
+    vb_table_free(&client->hold_of);
+    vb_table_free(&client->object_of);
     free(client);
 }
 

@@ -296,7 +296,7 @@ static void destroy(struct vb_hull_command *c, enum vb_hull_kind kind, uint32_t 
         vb_hull_judge(c, vb_hull_destroy(o), "to destroy it");
 }
 
-// The newest first: it is at the head of its bucket.
+// The newest first.
 void vb_hull_destroy_all(struct vb_hull_client *client)
 {
     for (int kind = 0; kind < VB_HULL_KINDS; kind++) {

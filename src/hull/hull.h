@@ -8,6 +8,7 @@
 #define VB_HULL_HULL_H
 
 #include "base/fifo.h"
+#include "base/table.h"
 #include "host/host.h"
 #include "hull/config.h"
 #include "hull/metrics.h"
@@ -17,7 +18,6 @@
 #include <stdatomic.h>
 
 enum {
-    VB_HULL_BUCKETS = 256,
     VB_HULL_SEATS = 128,    // connection managers of a NIC's applications
     VB_HULL_QP_GROUPS = 64, // multicast groups of one queue pair
     VB_HULL_WATCHES = 256,  // queues by hand of one tenant: looked at in every turn
@@ -55,6 +55,8 @@ struct vb_hull_tenant {
     uint32_t share; // of the NIC's turns, by number
     struct vb_hull_allowance looks, words, heard;
     struct vb_fifo named; // mappings that stay
+    struct vb_table name_of; // the same by a hash of the name, with a key that nobody knows
+    uint64_t secret[2];
     struct vb_hull_traffic traffic;
     uint64_t refused; // requests
     uint32_t watches, groups, spreads;
@@ -68,7 +70,8 @@ struct vb_hull_process {
 
 // Memory that the hull has mapped.
 struct vb_hull_mapping {
-    struct vb_link link; // in its tenant's list, if it has a name
+    struct vb_link link;   // in its tenant's list, if it has a name,
+    struct vb_entry entry; // and in its table
     struct vb_hull_tenant *tenant;
     uint8_t *base;
     uint64_t bytes;
@@ -91,6 +94,7 @@ struct vb_hull_reaper {
 // An application's use of a mapping.
 struct vb_hull_hold {
     struct vb_link link;
+    struct vb_entry entry; // by its number
     uint32_t number;
     uint32_t users; // objects that lie there
     uint32_t tag;
@@ -101,8 +105,8 @@ struct vb_hull_hold {
 };
 
 struct vb_hull_object {
-    struct vb_link link;          // in its application's list of this kind
-    struct vb_hull_object *chain; // in its bucket
+    struct vb_link link;   // in its application's list of this kind
+    struct vb_entry entry; // by kind and number
     struct vb_hull_client *client;
     enum vb_hull_kind kind;
     uint32_t number;
@@ -152,8 +156,8 @@ struct vb_hull_client {
     struct vb_hull_process *process; // whose memory may be copied; NULL: nobody's
     struct vb_fifo holds;
     struct vb_fifo objects[VB_HULL_KINDS];
+    struct vb_table hold_of, object_of;   // by number
     uint32_t objects_made[VB_HULL_KINDS]; // and not destroyed: how many they are
-    struct vb_hull_object *bucket[VB_HULL_BUCKETS];
 };
 
 // Of all tenants.

@@ -3,6 +3,8 @@
 // a page away from under the hull: whatever it maps is sealed against shrinking before.
 #include "hull/hull.h"
 
+#include "base/siphash.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -101,10 +103,39 @@ static bool charge_mapping(struct vb_hull_tenant *t, uint64_t bytes, bool named,
     return false;
 }
 
+static uint64_t hash_of(const struct vb_hull_tenant *t, const char name[VB_HULL_NAME])
+{
+    uint64_t hash = 0, word;
+
+    static_assert(VB_HULL_NAME % sizeof word == 0, "whole words");
+    for (uint32_t i = 0; i < VB_HULL_NAME; i += sizeof word) {
+        memcpy(&word, name + i, sizeof word);
+        hash = vb_siphash(t->secret, hash ^ word);
+    }
+    return hash;
+}
+
+// What is behind a name's end does not count.
+static void give_name(struct vb_hull_mapping *m, const char *name)
+{
+    memcpy(m->name, name, strnlen(name, sizeof m->name - 1));
+    m->named = true;
+    vb_fifo_push(&m->tenant->named, &m->link);
+    vb_table_add(&m->tenant->name_of, &m->entry, hash_of(m->tenant, m->name));
+}
+
+static void take_name(struct vb_hull_mapping *m)
+{
+    if (!vb_link_queued(&m->link))
+        return;
+    vb_link_remove(&m->link);
+    vb_table_remove(&m->tenant->name_of, &m->entry);
+    m->name[0] = '\0';
+}
+
 static void end_mapping(struct vb_hull *hull, struct vb_hull_mapping *m)
 {
-    if (vb_link_queued(&m->link))
-        vb_link_remove(&m->link);
+    take_name(m);
     discharge_mapping(m->tenant, m->bytes, m->named);
     vb_hull_reap(hull, m);
 }
@@ -140,6 +171,7 @@ static struct vb_hull_hold *hold(struct vb_hull_client *client, struct vb_hull_m
     h->mapping = m;
     m->holds++;
     vb_fifo_push(&client->holds, &h->link);
+    vb_table_add(&client->hold_of, &h->entry, h->number);
     return h;
 }
 
@@ -148,6 +180,7 @@ void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h
     struct vb_hull_mapping *m = h->mapping;
 
     vb_link_remove(&h->link);
+    vb_table_remove(&client->hold_of, &h->entry);
     free(h);
     client->tenant->used.memories--;
     if (--m->holds == 0 && !m->name[0])
@@ -178,9 +211,13 @@ static int answer(struct vb_hull_client *client, struct vb_hull_mapping *m,
 
 static struct vb_hull_mapping *find_named(struct vb_hull_tenant *tenant, const char *name)
 {
-    for (struct vb_link *l = tenant->named.head.next; l != &tenant->named.head; l = l->next) {
-        struct vb_hull_mapping *m = VB_CONTAINER_OF(l, struct vb_hull_mapping, link);
-        if (strcmp(m->name, name) == 0)
+    char padded[VB_HULL_NAME] = {0};
+
+    memcpy(padded, name, strnlen(name, sizeof padded - 1));
+    for (struct vb_entry *e = vb_table_find(&tenant->name_of, hash_of(tenant, padded)); e;
+         e = vb_table_next(e)) {
+        struct vb_hull_mapping *m = VB_CONTAINER_OF(e, struct vb_hull_mapping, entry);
+        if (strcmp(m->name, padded) == 0)
             return m;
     }
     return NULL;
@@ -243,11 +280,8 @@ int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_me
     *close_it = !named && !client->service[0];
     if (!*close_it)
         m->fd = made;
-    if (named) {
-        memcpy(m->name, wanted->name, sizeof m->name);
-        m->named = true;
-        vb_fifo_push(&t->named, &m->link);
-    }
+    if (named)
+        give_name(m, wanted->name);
     int err = answer(client, m, reply);
     if (err)
         end_mapping(client->hull, m);
@@ -317,12 +351,8 @@ int vb_hull_memory_give(struct vb_hull_client *client, int fd, struct vb_hull_re
 
 static struct vb_hull_hold *find_hold(struct vb_hull_client *client, uint32_t number)
 {
-    for (struct vb_link *l = client->holds.head.next; l != &client->holds.head; l = l->next) {
-        struct vb_hull_hold *h = VB_CONTAINER_OF(l, struct vb_hull_hold, link);
-        if (h->number == number)
-            return h;
-    }
-    return NULL;
+    struct vb_entry *e = vb_table_find(&client->hold_of, number);
+    return e ? VB_CONTAINER_OF(e, struct vb_hull_hold, entry) : NULL;
 }
 
 void vb_hull_memory_open(struct vb_hull_client *client, uint32_t number,
@@ -365,8 +395,7 @@ int vb_hull_memory_drop(struct vb_hull_client *client, uint32_t number, struct v
         // A name is let go of with the last application that has it.
         if (h->mapping->holds == 1 && h->mapping->name[0]) {
             vb_store_remove(client->hull, h->mapping);
-            h->mapping->name[0] = '\0';
-            vb_link_remove(&h->mapping->link);
+            take_name(h->mapping);
         }
         vb_hull_memory_let_go(client, h);
     }
@@ -477,8 +506,6 @@ const char *vb_hull_memory_restore(struct vb_hull *hull, uid_t uid, const char *
     t->used.memories++;
     m->base = map;
     m->fd = fd;
-    m->named = true;
-    snprintf(m->name, sizeof m->name, "%s", name);
-    vb_fifo_push(&t->named, &m->link);
+    give_name(m, name);
     return NULL;
 }

@@ -33,27 +33,21 @@ void vb_hull_refuse(struct vb_hull_reply *reply, int error, const char *format, 
     va_end(args);
 }
 
-static struct vb_hull_object **bucket_of(struct vb_hull_client *client, enum vb_hull_kind kind,
-                                         uint32_t number)
+static uint64_t key_of(enum vb_hull_kind kind, uint32_t number)
 {
-    uint32_t hash = (number ^ number >> 8 ^ number >> 16) + (uint32_t)kind * 37;
-    return &client->bucket[hash % VB_HULL_BUCKETS];
+    return (uint64_t)kind << 32 | number;
 }
 
 struct vb_hull_object *vb_hull_object_find(struct vb_hull_client *client, enum vb_hull_kind kind,
                                            uint32_t number)
 {
-    struct vb_hull_object *o = *bucket_of(client, kind, number);
-
-    while (o && (o->kind != kind || o->number != number))
-        o = o->chain;
-    return o;
+    struct vb_entry *e = vb_table_find(&client->object_of, key_of(kind, number));
+    return e ? VB_CONTAINER_OF(e, struct vb_hull_object, entry) : NULL;
 }
 
 struct vb_hull_object *vb_hull_object_add(struct vb_hull_client *client, enum vb_hull_kind kind,
                                           uint32_t number)
 {
-    struct vb_hull_object **bucket = bucket_of(client, kind, number);
     struct vb_hull_object *o = calloc(1, sizeof *o);
 
     if (!o)
@@ -70,8 +64,7 @@ struct vb_hull_object *vb_hull_object_add(struct vb_hull_client *client, enum vb
     o->kind = kind;
     o->number = number;
     o->fd = -1;
-    o->chain = *bucket;
-    *bucket = o;
+    vb_table_add(&client->object_of, &o->entry, key_of(kind, number));
     vb_fifo_push(&client->objects[kind], &o->link);
     client->objects_made[kind]++;
     return o;
@@ -79,11 +72,7 @@ struct vb_hull_object *vb_hull_object_add(struct vb_hull_client *client, enum vb
 
 void vb_hull_object_remove(struct vb_hull_object *object)
 {
-    struct vb_hull_object **at = bucket_of(object->client, object->kind, object->number);
-
-    while (*at != object)
-        at = &(*at)->chain;
-    *at = object->chain;
+    vb_table_remove(&object->client->object_of, &object->entry);
     vb_link_remove(&object->link);
     vb_hull_watch_end(object);
     object->client->objects_made[object->kind]--;
