@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hull's clock: a page that its thread writes and all others can only read. Programs run in
-// that thread, so a hull that sleeps need not keep it for them; for applications that have it
-// mapped it wakes up now and then, and for nobody it does not.
+// that thread, and peers are answered by it, so a hull that sleeps need not keep it for them, nor
+// for a service that nobody is attached to; for processes that have it mapped it wakes up now and
+// then, and for nobody it does not.
 #include "hull/hull.h"
 
 #include "port/clock.h"
@@ -53,9 +54,20 @@ void vb_hull_clock_set(struct vb_hull *hull, uint64_t now_ns)
     __atomic_store_n(&clock->now_be, htobe64(now_ns), __ATOMIC_RELEASE);
 }
 
+void vb_hull_clock_watch(struct vb_hull *hull, struct vb_hull_hold *hold, bool watched)
+{
+    if (hold->mapping != &hull->clock || hold->watched == watched)
+        return;
+    hold->watched = watched;
+    if (watched)
+        hull->watchers++;
+    else
+        hull->watchers--;
+}
+
 uint64_t vb_hull_clock_next(const struct vb_hull *hull, uint64_t deadline_ns)
 {
-    if (hull->clock.holds <= 1)
+    if (hull->watchers == 0)
         return deadline_ns;
     uint64_t tick_ns = vb_clock_ns() + TICK_NS;
     return tick_ns < deadline_ns ? tick_ns : deadline_ns;

@@ -101,6 +101,7 @@ struct vb_hull_hold {
     bool rings;  // the driver's
     bool lent;   // neither made nor given: who comes next asks for it again
     uint64_t at; // where the application mapped it first; 0: nowhere yet
+    bool watched; // of the clock: by a process that is there
     struct vb_hull_mapping *mapping;
 };
 
@@ -173,6 +174,7 @@ struct vb_hull {
     struct vb_lane *lane;
     uint64_t epoch;
     struct vb_hull_mapping clock; // one hold of it is the hull's own
+    uint32_t watchers;            // of the clock
     char path[108];               // of its socket
     bool given;                   // which is the service manager's
     struct vb_store store;
@@ -340,6 +342,8 @@ uint64_t vb_hull_watch_next(const struct vb_hull *hull, uint64_t deadline_ns);
 int vb_hull_clock_open(struct vb_hull *hull);
 void vb_hull_clock_close(struct vb_hull *hull);
 void vb_hull_clock_set(struct vb_hull *hull, uint64_t now_ns);
+// Of a use of any memory: if it is of the clock, whether somebody may look at it from now on.
+void vb_hull_clock_watch(struct vb_hull *hull, struct vb_hull_hold *hold, bool watched);
 // When a hull that sleeps sets it, not after the deadline.
 uint64_t vb_hull_clock_next(const struct vb_hull *hull, uint64_t deadline_ns);
 

@@ -172,6 +172,7 @@ static struct vb_hull_hold *hold(struct vb_hull_client *client, struct vb_hull_m
     m->holds++;
     vb_fifo_push(&client->holds, &h->link);
     vb_table_add(&client->hold_of, &h->entry, h->number);
+    vb_hull_clock_watch(client->hull, h, true);
     return h;
 }
 
@@ -181,6 +182,7 @@ void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h
 
     vb_link_remove(&h->link);
     vb_table_remove(&client->hold_of, &h->entry);
+    vb_hull_clock_watch(client->hull, h, false);
     free(h);
     client->tenant->used.memories--;
     if (--m->holds == 0 && !m->name[0])

@@ -50,6 +50,7 @@ static void settle(struct vb_hull_client *client)
         close_end(&VB_CONTAINER_OF(l, struct vb_hull_object, link)->fd);
 }
 
+// What was lent to the process that is gone. A key of the clock stays, but nobody has it mapped.
 static void return_lent(struct vb_hull_client *client)
 {
     struct vb_fifo *list = &client->holds;
@@ -57,6 +58,7 @@ static void return_lent(struct vb_hull_client *client)
     for (struct vb_link *l = list->head.next, *next; l != &list->head; l = next) {
         struct vb_hull_hold *h = VB_CONTAINER_OF(l, struct vb_hull_hold, link);
         next = l->next;
+        vb_hull_clock_watch(client->hull, h, false);
         if (h->lent && h->users == 0)
             vb_hull_memory_let_go(client, h);
     }

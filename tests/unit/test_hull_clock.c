@@ -2,6 +2,7 @@
 // The hull's clock: read by applications, by peers and by programs, and written by nobody else.
 #include "duo.h"
 #include "hull_kit.h"
+#include "service_kit.h"
 
 #include "verbena/offload.h"
 #include "verbena/wqe.h"
@@ -41,6 +42,18 @@ static void expect_change(const struct vb_hull_clock *clock)
     assert_true(vb_hull_now(clock) > before);
 }
 
+// Something else may wake the hull, but not again and again.
+static void expect_stillness(const struct vb_hull *hull)
+{
+    uint64_t before = 0;
+
+    for (unsigned i = 0; i < 5 && look(hull) != before; i++) {
+        before = look(hull);
+        usleep(STILL_MS * 1000);
+    }
+    assert_int_equal(look(hull), before);
+}
+
 // ---- applications
 
 static void test_an_application_reads_it(void **state)
@@ -72,28 +85,100 @@ static void test_a_hull_sleeps_where_nobody_looks(void **state)
     struct vb_hull *hull = hull_kit_open(0, "auto", NULL);
     struct vb_nic *nic = hull_kit_attach(hull);
     const struct vb_hull_clock *clock = NULL;
-    unsigned changes = 0;
 
     (void)state;
-    for (unsigned i = 0; i < 5 && !changes; i++) {
-        uint64_t before = look(hull);
-        usleep(STILL_MS * 1000);
-        if (look(hull) == before)
-            break;
-        changes += i == 4; // something else woke it, again and again
-    }
-    assert_int_equal(changes, 0);
+    expect_stillness(hull);
     assert_int_equal(vb_hull_clock(nic, &clock), 0);
     expect_change(clock);
     assert_int_equal(vb_hull_free(nic, (void *)(uintptr_t)clock), 0);
-    uint64_t after = 0;
-    for (unsigned i = 0; i < 5 && look(hull) != after; i++) {
-        after = look(hull);
-        usleep(STILL_MS * 1000);
-    }
-    assert_int_equal(look(hull), after);
+    expect_stillness(hull);
     vb_nic_close(nic);
     hull_kit_wait(hull, 0);
+    vb_hull_close(hull);
+}
+
+// One end of a connection at a hull.
+struct end {
+    struct vb_nic *nic;
+    struct vb_pd *pd;
+    struct vb_cq *cq;
+    struct vb_qp *qp;
+};
+
+static void make_end(struct end *e, struct vb_nic *nic)
+{
+    const struct vb_cq_opts cq = {.entries = 16};
+
+    e->nic = nic;
+    assert_int_equal(vb_pd_alloc(nic, &e->pd), 0);
+    assert_int_equal(vb_cq_create(nic, &cq, &e->cq), 0);
+    const struct vb_qp_opts qp = {
+        .send_cq = e->cq, .recv_cq = e->cq, .send_depth = 8, .recv_depth = 8};
+    assert_int_equal(vb_qp_create(e->pd, &qp, &e->qp), 0);
+}
+
+static void join(const struct end *a, const struct end *b)
+{
+    struct vb_qp_peer peer = {.rights = VB_RIGHT_REMOTE_READ, .mtu = 1024};
+
+    vb_nic_gid(a->nic, peer.gid);
+    peer.qpn = vb_qp_num(b->qp);
+    assert_int_equal(vb_qp_connect(a->qp, &peer), 0);
+    peer.qpn = vb_qp_num(a->qp);
+    assert_int_equal(vb_qp_connect(b->qp, &peer), 0);
+}
+
+// A service's key of the clock outlives its process: peers read what time it is, and a hull that
+// nobody asks sleeps all the same. The next process that looks at it sees it go on.
+static void test_a_service_without_a_process_wakes_nobody(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, "auto", NULL);
+    struct vb_nic *nic = service_open(hull, "clock");
+    const struct vb_hull_clock *clock = NULL;
+    struct end served, peer;
+    struct vb_mr *mr, *own;
+    void *memory;
+
+    (void)state;
+    make_end(&served, nic);
+    assert_int_equal(vb_hull_clock(nic, &clock), 0);
+    assert_int_equal(
+        vb_mr_reg(served.pd, (void *)(uintptr_t)clock, sizeof *clock, VB_RIGHT_REMOTE_READ, &mr),
+        0);
+    uint64_t at = (uintptr_t)clock;
+    uint32_t key = vb_mr_key(mr);
+    make_end(&peer, hull_kit_attach(hull));
+    assert_int_equal(vb_hull_alloc(peer.nic, NULL, 4096, &memory), 0);
+    assert_int_equal(vb_mr_reg(peer.pd, memory, 4096, VB_RIGHT_ALL, &own), 0);
+    join(&served, &peer);
+    vb_nic_close(nic);
+    hull_kit_wait(hull, 1);
+    expect_stillness(hull);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct vb_sge sge = {(uintptr_t)memory, sizeof *clock, vb_mr_key(own)};
+        const struct vb_send_wr wr = {.wr_id = i,
+                                      .opcode = VB_WR_READ,
+                                      .flags = VB_WR_SIGNALED,
+                                      .sge = &sge,
+                                      .num_sge = 1,
+                                      .raddr = at,
+                                      .rkey = key};
+        uint64_t before = duo_now_ns();
+        assert_int_equal(vb_post_send(peer.qp, &wr, 1), 1);
+        duo_expect(peer.cq, i, VB_WC_OK);
+        uint64_t seen = vb_hull_now(memory);
+        assert_true(seen >= before && seen <= duo_now_ns());
+        usleep(20000);
+    }
+    expect_stillness(hull);
+    nic = service_open(hull, "clock");
+    assert_int_equal(vb_hull_clock(nic, &clock), 0);
+    expect_change(clock);
+    assert_int_equal(vb_service_release(nic), 0);
+    vb_nic_close(nic);
+    vb_nic_close(peer.nic);
+    assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
+    assert_int_equal(hull->watchers, 0);
     vb_hull_close(hull);
 }
 
@@ -338,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_application_reads_it),
         cmocka_unit_test(test_a_hull_sleeps_where_nobody_looks),
+        cmocka_unit_test(test_a_service_without_a_process_wakes_nobody),
         cmocka_unit_test(test_nobody_else_writes_it),
         cmocka_unit_test(test_no_ring_lies_in_it),
         cmocka_unit_test(test_each_hull_has_an_epoch),
