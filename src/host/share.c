@@ -42,20 +42,25 @@ static int attach_register(struct vb_share *share, struct vb_attach *a)
 
 static void detach_register(struct vb_share *share, struct vb_attach *a)
 {
+    if (!share->bell)
+        return;
     vb_attach_give_back(a, share->bell, VB_RAW_REGISTER_BYTES);
     share->bell = NULL;
 }
 
+// Who shares a queue again has its register already: whatever the hull answers then, the program
+// and the hull go on using that.
 static int enter_qp(struct vb_qp *qp, struct vb_lane *lane)
 {
     struct vb_attach *a = qp->nic->attach;
 
     if (!a)
         return enter(&qp->share, lane, &lane->shared_qps);
-    int err = qp->share.bell ? 0 : attach_register(&qp->share, a);
+    bool again = qp->share.bell;
+    int err = again ? 0 : attach_register(&qp->share, a);
     if (!err)
         err = vb_attach_share_qp(a, qp->driver.qpn);
-    if (err && qp->share.bell)
+    if (err && !again)
         detach_register(&qp->share, a);
     return err;
 }
@@ -66,10 +71,11 @@ static int enter_cq(struct vb_cq *cq)
 
     if (!a)
         return enter(&cq->share, cq->lane, &cq->lane->shared_cqs);
-    int err = cq->share.bell ? 0 : attach_register(&cq->share, a);
+    bool again = cq->share.bell;
+    int err = again ? 0 : attach_register(&cq->share, a);
     if (!err)
         err = vb_attach_share_cq(a, cq->cqn, cq->share.bell);
-    if (err && cq->share.bell)
+    if (err && !again)
         detach_register(&cq->share, a);
     return err;
 }

@@ -4,6 +4,8 @@
 #include "duo.h"
 #include "service_kit.h"
 
+#include "host/attach.h"
+
 #include <errno.h>
 #include <malloc.h>
 #include <setjmp.h>
@@ -295,6 +297,36 @@ static void test_queues_by_hand_are_counted_by_user(void **state)
         vb_nic_close(nic[i]);
     hull_kit_wait(hull, 0);
     vb_hull_close(hull);
+}
+
+// A program that has a register goes on using it, whatever became of the hull since.
+static void test_a_refusal_leaves_the_register(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
+    struct service_app a;
+    struct vb_raw_cq cq;
+    struct vb_raw_qp qp;
+
+    (void)state;
+    service_make(&a, hull, false);
+    assert_int_equal(vb_cq_share(a.cq, &cq), 0);
+    assert_int_equal(vb_qp_share(a.qp[0], &qp), 0);
+    const void *bells[2] = {cq.bell, qp.bell};
+    assert_int_equal(vb_cq_share(a.cq, &cq), 0); // it is asked for twice, and the same
+    assert_int_equal(vb_qp_share(a.qp[0], &qp), 0);
+    assert_true(cq.bell == bells[0] && qp.bell == bells[1]);
+    vb_hull_close(hull);
+    assert_int_equal(vb_cq_share(a.cq, &cq), -ENOTCONN);
+    assert_int_equal(vb_qp_share(a.qp[0], &qp), -ENOTCONN);
+    struct vb_raw_qp other;
+    assert_int_equal(vb_qp_share(a.qp[1], &other), -ENOTCONN); // nor does that one keep one
+    assert_null(a.qp[1]->share.bell);
+    for (unsigned i = 0; i < 4; i++) {
+        const uint8_t *room = vb_attach_take(a.nic->attach, VB_RAW_REGISTER_BYTES);
+        assert_non_null(room);
+        assert_true(room != bells[0] && room != bells[1]);
+    }
+    vb_nic_close(a.nic);
 }
 
 // ---- time
@@ -615,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_a_session_has_the_name_of_who_is_attached),
         cmocka_unit_test(test_seats_are_left_for_others),
         cmocka_unit_test(test_queues_by_hand_are_counted_by_user),
+        cmocka_unit_test(test_a_refusal_leaves_the_register),
         cmocka_unit_test(test_much_memory_goes_by_itself),
         cmocka_unit_test(test_many_objects_go_one_by_one),
         cmocka_unit_test(test_members_go_fast),
