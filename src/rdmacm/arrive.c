@@ -159,6 +159,7 @@ static uint16_t request(const struct vb_cm_event *event, bool ud)
     }
     vb_rdmacm_know(i, event->id);
     vb_fifo_push(vb_rdmacm_ids(), &i->all);
+    vb_rdmacm_enter(i);
     vb_rdmacm_queue(e);
     return 0;
 }

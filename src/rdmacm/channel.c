@@ -31,6 +31,7 @@ VB_RAW_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
     }
     c->generation = vb_rdmacm_generation();
     vb_fifo_init(&c->events);
+    vb_fifo_init(&c->ids);
     return &c->channel;
 }
 
@@ -40,16 +41,25 @@ void vb_rdmacm_free_channel(struct rdma_event_channel *channel)
     free(channel_of(channel));
 }
 
-static struct vb_rdmacm_id *any_on(const struct rdma_event_channel *channel)
+// A channel from before fork() is the parent's, and so are the ids in its list.
+void vb_rdmacm_enter(struct vb_rdmacm_id *i)
 {
-    const struct vb_fifo *all = vb_rdmacm_ids();
+    struct vb_rdmacm_channel *c = channel_of(i->id.channel);
 
-    for (struct vb_link *l = all->head.next; l != &all->head; l = l->next) {
-        struct vb_rdmacm_id *i = VB_CONTAINER_OF(l, struct vb_rdmacm_id, all);
-        if (i->id.channel == channel)
-            return i;
-    }
-    return NULL;
+    if (c->generation == vb_rdmacm_generation())
+        vb_fifo_push(&c->ids, &i->mate);
+}
+
+void vb_rdmacm_leave(struct vb_rdmacm_id *i)
+{
+    if (vb_link_queued(&i->mate))
+        vb_link_remove(&i->mate);
+}
+
+static struct vb_rdmacm_id *any_on(struct rdma_event_channel *channel)
+{
+    struct vb_link *first = vb_fifo_first(&channel_of(channel)->ids);
+    return first ? VB_CONTAINER_OF(first, struct vb_rdmacm_id, mate) : NULL;
 }
 
 // What is still on it ends, as it does in a kernel; of these ids only the memory is left. Programs

@@ -59,6 +59,7 @@ VB_RAW_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma
         return vb_rdmacm_fail(ENOMEM, "rdma_create_id", "no memory, or no descriptor");
     vb_rdmacm_lock();
     vb_fifo_push(vb_rdmacm_ids(), &i->all);
+    vb_rdmacm_enter(i);
     vb_rdmacm_unlock();
     *id = &i->id;
     return 0;
@@ -112,6 +113,7 @@ void vb_rdmacm_retire(struct vb_rdmacm_id *i)
     drop_events(i);
     vb_rdmacm_taken(i);
     vb_rdmacm_drop_port(i);
+    vb_rdmacm_leave(i);
     if (vb_link_queued(&i->all))
         vb_link_remove(&i->all);
 }
@@ -158,7 +160,9 @@ static void move_events(struct vb_rdmacm_id *i, struct rdma_event_channel *to)
 
     if (i->id.channel == to)
         return;
+    vb_rdmacm_leave(i);
     i->id.channel = to;
+    vb_rdmacm_enter(i);
     while (l != &from->events.head) {
         struct vb_rdmacm_event *e = VB_CONTAINER_OF(l, struct vb_rdmacm_event, link);
         l = l->next;

@@ -52,6 +52,7 @@ struct vb_rdmacm_channel {
     struct rdma_event_channel channel;
     uint32_t generation;
     struct vb_fifo events;
+    struct vb_fifo ids;      // that are on it
     _Atomic uint32_t queued; // so far: who waits sleeps while it stays the same
     bool told;               // the descriptor is readable
     bool dead;               // destroyed; but who waits for its events may come once more
@@ -86,6 +87,7 @@ struct vb_rdmacm_id {
     bool connected;      // once
     bool condemned;      // it is being destroyed, or its channel was
     struct vb_link all;  // of the process
+    struct vb_link mate; // of its channel
     uint32_t handed_out; // events that were not yet acknowledged
     struct vb_rdmacm_name from, to;
     struct vb_rdmacm_service *service;
@@ -172,6 +174,9 @@ void vb_rdmacm_queue(struct vb_rdmacm_event *e);
 void vb_rdmacm_tell(struct vb_rdmacm_id *i, enum rdma_cm_event_type type, int status);
 // Takes it out of its channel.
 void vb_rdmacm_unqueue(struct vb_rdmacm_event *e);
+// The id, which is known to all now, is on its channel; or not any more. Need the lock.
+void vb_rdmacm_enter(struct vb_rdmacm_id *i);
+void vb_rdmacm_leave(struct vb_rdmacm_id *i);
 // Without a look at who is on it.
 void vb_rdmacm_free_channel(struct rdma_event_channel *channel);
 // Needs the lock. Keeps a channel that was destroyed for a while; returns one that was long enough,

@@ -127,6 +127,37 @@ static void test_channel_goes(void)
     end(again);
 }
 
+// Its own ids end with a channel, those that came to it and not those that left it.
+static void test_channel_goes_with_its_own(void)
+{
+    struct rdma_event_channel *channel[2] = {rdma_create_event_channel(),
+                                             rdma_create_event_channel()};
+    struct rdma_cm_id *id[6];
+    struct rdma_cm_id *listener = make_listener(server_side, address, 0, RDMA_PS_TCP);
+
+    for (unsigned i = 0; i < 6; i++)
+        id[i] = make_client(channel[i % 2], address, port_of(listener), RDMA_PS_TCP);
+    NEED(!rdma_migrate_id(id[0], channel[1]));
+    NEED(!rdma_migrate_id(id[1], channel[0]));
+    NEED(!rdma_migrate_id(id[3], channel[0]));
+    NEED(!rdma_migrate_id(id[3], channel[1])); // there and back
+    end(id[2]);
+    rdma_destroy_event_channel(channel[0]);
+    FAILS(EINVAL, rdma_connect(id[1], NULL));
+    FAILS(EINVAL, rdma_connect(id[4], NULL));
+    const unsigned left[] = {0, 3, 5};
+    for (unsigned i = 0; i < 3; i++)
+        NEED(id[left[i]]->channel == channel[1] && !rdma_migrate_id(id[left[i]], client_side) &&
+             !rdma_migrate_id(id[left[i]], channel[1]));
+    rdma_destroy_event_channel(channel[1]);
+    for (unsigned i = 0; i < 3; i++)
+        FAILS(EINVAL, rdma_connect(id[left[i]], NULL));
+    for (unsigned i = 0; i < 6; i++)
+        if (i != 2)
+            end(id[i]);
+    end(listener);
+}
+
 // ---- threads that wait for events
 
 static atomic_bool returned;
@@ -284,6 +315,7 @@ static const struct cm_case cases[] = {
     {"same_channel", test_same_channel},
     {"moved_request", test_moved_request},
     {"channel_goes", test_channel_goes},
+    {"channel_goes_with_its_own", test_channel_goes_with_its_own},
     {"late_waiter", test_late_waiter},
     {"restarted", test_restarted},
     {"interrupted", test_interrupted},
