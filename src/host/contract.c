@@ -2,81 +2,33 @@
 // Messages and descriptors over the socket between an application and the hull.
 #include "host/contract.h"
 
+#include "host/stray.h"
 #include "port/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    STRAYS_MAX = 253,  // descriptors in one message: what Linux allows
-    UNREAD_MAX = 4096, // messages in a socket's buffer, and more
-    LITTLE_BYTES = 1 << 20,
-};
-
 union control {
     struct cmsghdr align;
-    char bytes[CMSG_SPACE(STRAYS_MAX * sizeof(int))];
+    char bytes[CMSG_SPACE(VB_STRAYS_MAX * sizeof(int))];
 };
 
 struct strays {
     uint32_t count;
-    int fd[STRAYS_MAX];
+    int fd[VB_STRAYS_MAX];
 };
-
-// ---- descriptors of strangers
-
-static void *close_strays(void *arg)
-{
-    struct strays *s = arg;
-
-    for (uint32_t i = 0; i < s->count; i++)
-        close(s->fd[i]);
-    free(s);
-    return NULL;
-}
-
-// Closing a file may take as long as its owner likes: a socket that lingers, a file system in user
-// space. So whoever sent it does not keep us, a thread does; without one it stays open.
-static void discard(const struct strays *strays)
-{
-    struct strays *copy = strays->count ? malloc(sizeof *copy) : NULL;
-    pthread_t thread;
-
-    if (!copy)
-        return;
-    *copy = *strays;
-    if (pthread_create(&thread, NULL, close_strays, copy) == 0)
-        pthread_detach(thread);
-    else
-        free(copy);
-}
-
-// Who closes memory as the last one gives its pages back.
-static bool is_little_memory(int fd)
-{
-    struct stat file;
-    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &file) == 0 && file.st_size <= LITTLE_BYTES;
-}
 
 void vb_contract_close(int fds[VB_HULL_FDS])
 {
-    struct strays strays = {0};
-
     for (uint32_t i = 0; i < VB_HULL_FDS; i++) {
-        if (fds[i] >= 0 && is_little_memory(fds[i]))
-            close(fds[i]);
-        else if (fds[i] >= 0)
-            strays.fd[strays.count++] = fds[i];
+        if (fds[i] >= 0)
+            vb_stray_close(&fds[i], 1);
         fds[i] = -1;
     }
-    discard(&strays);
 }
 
 // Room for all of them: what finds none the kernel closes at once, in our time.
@@ -94,11 +46,11 @@ static void take_fds(struct msghdr *m, int fds[VB_HULL_FDS])
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             if (taken < VB_HULL_FDS)
                 fds[taken++] = fd;
-            else if (strays.count < STRAYS_MAX)
+            else if (strays.count < VB_STRAYS_MAX)
                 strays.fd[strays.count++] = fd;
         }
     }
-    discard(&strays);
+    vb_stray_close(strays.fd, strays.count);
 }
 
 // ---- messages
@@ -152,15 +104,7 @@ int vb_contract_send(int socket, const void *message, uint32_t size, int flags, 
 
 void vb_contract_end(int socket)
 {
-    int fds[VB_HULL_FDS], bytes = 1;
-    uint8_t rest[sizeof(struct vb_hull_request)];
-
-    shutdown(socket, SHUT_RD); // nothing more comes
-    for (uint32_t i = 0; i < UNREAD_MAX && (bytes > 0 || bytes == -EMSGSIZE); i++) {
-        bytes = vb_contract_receive(socket, rest, sizeof rest, MSG_DONTWAIT, fds);
-        vb_contract_close(fds);
-    }
-    close(socket);
+    vb_stray_drain(socket);
 }
 
 bool vb_contract_path(const char *name, char *path, uint32_t size)

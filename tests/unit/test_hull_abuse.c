@@ -6,6 +6,7 @@
 #include "pair.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -46,6 +47,9 @@ static int make_lingering(int *peer)
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     static const char bytes[BYTES];
+
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &(int){4096}, sizeof(int)); // soon full
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int));
 
     assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(listener, 1), 0);
@@ -147,6 +151,46 @@ static void test_descriptors_hold_up_nobody(void **state)
     assert_int_equal(recv(fd, &reply, sizeof reply, MSG_DONTWAIT), sizeof reply);
     assert_int_equal(reply.error, -EPERM);
     close_all(peer); // and now they can go
+    close(fd);
+    vb_hull_close(hull);
+}
+
+static unsigned count_threads(void)
+{
+    unsigned count = 0;
+    DIR *list = opendir("/proc/self/task");
+
+    assert_non_null(list);
+    while (readdir(list))
+        count++;
+    closedir(list);
+    return count;
+}
+
+// However many come, they are closed one after the other, by one thread; and none of them lingers.
+static void test_strays_take_one_thread(void **state)
+{
+    enum {
+        MESSAGES = 12
+    };
+    struct vb_hull *hull = open_still();
+    const struct vb_hull_request give = {.op = VB_HULL_MEMORY_GIVE};
+    int peer[MESSAGES][MANY], fd = greet_still(hull);
+    unsigned before = hull_kit_descriptors(), threads = count_threads();
+
+    (void)state;
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        send_lingering(fd, &give, sizeof give, peer[i]);
+        turn(hull);
+        assert_in_range(count_threads(), threads, threads + 1);
+    }
+    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
+    while (hull_kit_descriptors() > before + MESSAGES * MANY) { // the other ends
+        assert_true(duo_now_ns() < until);
+        usleep(1000);
+    }
+    for (unsigned i = 0; i < MESSAGES; i++)
+        close_all(peer[i]);
     close(fd);
     vb_hull_close(hull);
 }
@@ -281,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptors_hold_up_nobody),
+        cmocka_unit_test(test_strays_take_one_thread),
         cmocka_unit_test(test_what_is_not_heard_holds_up_nobody),
         cmocka_unit_test(test_nobody_speaks_where_nobody_listens),
         cmocka_unit_test(test_replies_that_are_not_read_are_few),
