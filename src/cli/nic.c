@@ -207,14 +207,22 @@ static void reload(const struct fields *f, struct vb_hull_config *config, struct
 }
 
 // Applications need a few descriptors each, and usual limits are for programs that use select().
-static void raise_limits(void)
+static void raise_limits(const struct vb_hull_config *config)
 {
+    uint64_t needed = vb_hull_descriptors_needed(config);
     struct rlimit files;
 
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         return;
     files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    if (files.rlim_cur < needed)
+        fprintf(stderr,
+                "%s: quotas allow %llu descriptors, the system %llu: who would need more is "
+                "refused; raise LimitNOFILE= (ulimit -Hn), or lower applications, queues and "
+                "memories of tenants\n",
+                command, (unsigned long long)needed, (unsigned long long)files.rlim_cur);
 }
 
 // 0, or the exit status after a line that says why.
@@ -242,7 +250,7 @@ static int run(const struct fields *f, struct vb_hull_config *config)
     sigset_t wanted;
     int which = 0;
 
-    raise_limits();
+    raise_limits(config);
     signal(SIGPIPE, SIG_IGN); // who reads our lines may go; applications must not suffer
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);

@@ -11,10 +11,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     PIECE_BYTES = 1 << 20, // of memory for rings, at least
+    WAIT_MS = 5,           // for memory that goes back to the system,
+    WAITS_MAX = 2000,      // so often
 };
 
 static uint64_t pages_of(uint64_t bytes)
@@ -426,16 +429,22 @@ void vb_attach_lift_srq(struct vb_attach *a, struct vb_driver_srq *srq)
 
 // ---- the application's
 
-int vb_hull_alloc(struct vb_nic *nic, const char *name, size_t bytes, void **addr)
+// What was let go of is charged until the system has it back. Whether to ask once more for what
+// will fit then.
+static bool is_worth_waiting(int err, unsigned *waits)
+{
+    const struct timespec a_while = {.tv_nsec = WAIT_MS * 1000000L};
+
+    if (err != -EAGAIN || (*waits)++ == WAITS_MAX)
+        return false;
+    nanosleep(&a_while, NULL);
+    return true;
+}
+
+static int alloc(struct vb_nic *nic, const char *name, size_t bytes, void **addr)
 {
     struct vb_attach_memory *m;
 
-    if (vb_host_is_foreign(nic))
-        return -EPERM;
-    if (!nic->attach)
-        return -EOPNOTSUPP;
-    if (name && strlen(name) >= VB_HULL_NAME)
-        return -ENAMETOOLONG;
     vb_host_lock(nic);
     m = nic->attach->service && name && *name ? find_name(nic->attach, name, bytes) : NULL;
     int err = m ? 0 : obtain(nic->attach, name, bytes, false, &m);
@@ -445,20 +454,31 @@ int vb_hull_alloc(struct vb_nic *nic, const char *name, size_t bytes, void **add
     return err;
 }
 
-int vb_hull_give(struct vb_nic *nic, int fd, void *addr)
+int vb_hull_alloc(struct vb_nic *nic, const char *name, size_t bytes, void **addr)
+{
+    unsigned waits = 0;
+    int err;
+
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
+    if (!nic->attach)
+        return -EOPNOTSUPP;
+    if (name && strlen(name) >= VB_HULL_NAME)
+        return -ENAMETOOLONG;
+    do
+        err = alloc(nic, name, bytes, addr);
+    while (is_worth_waiting(err, &waits));
+    return err == -EAGAIN ? -EDQUOT : err;
+}
+
+static int give(struct vb_nic *nic, int fd, void *addr)
 {
     struct vb_hull_request request = {.op = VB_HULL_MEMORY_GIVE};
     struct vb_attach_memory *m;
     struct vb_hull_reply reply;
 
-    request.number = nic->attach ? nic->attach->tag : 0;
-    if (vb_host_is_foreign(nic))
-        return -EPERM;
-    if (!nic->attach)
-        return -EOPNOTSUPP;
-    if (fd < 0)
-        return -EBADF;
     vb_host_lock(nic);
+    request.number = nic->attach->tag;
     int err = vb_attach_call(nic->attach, &request, &reply, fd, NULL);
     if (!err) {
         const struct vb_attach_memory given = {
@@ -471,6 +491,23 @@ int vb_hull_give(struct vb_nic *nic, int fd, void *addr)
     }
     vb_host_unlock(nic);
     return err;
+}
+
+int vb_hull_give(struct vb_nic *nic, int fd, void *addr)
+{
+    unsigned waits = 0;
+    int err;
+
+    if (vb_host_is_foreign(nic))
+        return -EPERM;
+    if (!nic->attach)
+        return -EOPNOTSUPP;
+    if (fd < 0)
+        return -EBADF;
+    do
+        err = give(nic, fd, addr);
+    while (is_worth_waiting(err, &waits));
+    return err == -EAGAIN ? -EDQUOT : err;
 }
 
 int vb_hull_free(struct vb_nic *nic, void *addr)

@@ -16,7 +16,8 @@ enum {
     HEAR_MAX = 16,    // messages of one application before others have their turn
     HEAR_TENANT = 64, // and of all of one tenant
     REFUSED_MAX = 16,
-    UNREAD_BYTES = 16384, // of replies, as the kernel counts them: some twenty
+    DEAF_NS = 100 * 1000 * 1000, // where nothing is left to let anybody in with
+    UNREAD_BYTES = 16384,        // of replies, as the kernel counts them: some twenty
 };
 
 // ---- tenants
@@ -43,9 +44,9 @@ struct vb_hull_tenant *vb_hull_tenant_of(struct vb_hull *hull, uid_t uid)
     return t;
 }
 
-static void end_tenant(struct vb_hull *hull, struct vb_hull_tenant *t)
+void vb_hull_tenant_end(struct vb_hull *hull, struct vb_hull_tenant *t)
 {
-    if (t->used.applications || vb_fifo_first(&t->named))
+    if (t->used.applications || vb_fifo_first(&t->named) || t->reaping.mappings)
         return;
     vb_link_remove(&t->link);
     vb_hull_share_close(hull, t);
@@ -86,9 +87,11 @@ void vb_hull_client_end(struct vb_hull_client *client)
     }
     if (client->events >= 0)
         close(client->events);
-    vb_hull_copy_end(client->process);
+    vb_hull_copy_end(hull, client->process);
+    vb_hull_descriptors_give_back(hull, client->tenant, client->descriptors);
+    client->tenant->poor -= client->poor;
     client->tenant->used.applications--;
-    end_tenant(hull, client->tenant);
+    vb_hull_tenant_end(hull, client->tenant);
     vb_table_free(&client->hold_of);
     vb_table_free(&client->object_of);
     free(client);
@@ -115,13 +118,33 @@ static struct vb_hull_client *alloc_client(struct vb_hull *hull, int socket)
 }
 
 // Some more than the tenant may have are let in, so that words can answer their greeting.
-static bool admit(struct vb_hull_client *client)
+static bool has_room_for(struct vb_hull_client *client)
 {
     struct vb_hull_tenant *t = client->tenant;
+    struct vb_hull_reply words;
+
+    if (t->used.applications >= t->quota.applications + REFUSED_MAX)
+        return false;
+    if (vb_hull_descriptors_take(client->hull, t, VB_HULL_CONNECTION_FDS, &words)) {
+        client->descriptors = VB_HULL_CONNECTION_FDS;
+        return true;
+    }
+    client->poor = t->poor < REFUSED_MAX;
+    t->poor += client->poor;
+    return client->poor;
+}
+
+static bool admit(struct vb_hull_client *client)
+{
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = client};
 
-    return t->used.applications < t->quota.applications + REFUSED_MAX &&
-           epoll_ctl(client->hull->epoll, EPOLL_CTL_ADD, client->socket, &event) == 0;
+    if (!has_room_for(client))
+        return false;
+    if (epoll_ctl(client->hull->epoll, EPOLL_CTL_ADD, client->socket, &event) == 0)
+        return true;
+    vb_hull_descriptors_give_back(client->hull, client->tenant, client->descriptors);
+    client->tenant->poor -= client->poor;
+    return false;
 }
 
 static void welcome(struct vb_hull *hull, int socket)
@@ -145,36 +168,77 @@ static void welcome(struct vb_hull *hull, int socket)
     vb_contract_end(socket);
     free(client);
     if (t)
-        end_tenant(hull, t);
+        vb_hull_tenant_end(hull, t);
 }
 
 // Out of descriptors, one is kept in reserve to end who waits, lest he be heard for ever.
-static void end_one(struct vb_hull *hull)
+static int end_one(struct vb_hull *hull)
 {
-    close(hull->spare);
+    if (hull->spare >= 0)
+        close(hull->spare);
     int socket = accept4(hull->listener, NULL, NULL, SOCK_CLOEXEC);
+    int err = socket < 0 ? errno : 0;
     if (socket >= 0)
         vb_contract_end(socket);
     hull->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return err;
+}
+
+static void listen_for(struct vb_hull *hull, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = &hull->listener};
+    epoll_ctl(hull->epoll, EPOLL_CTL_MOD, hull->listener, &event);
+}
+
+// Who waits there says so without end: where nothing can be done about it nobody listens for a
+// while, lest the hull do nothing else.
+static void be_deaf(struct vb_hull *hull)
+{
+    hull->deaf_ns = hull->looked_ns + DEAF_NS;
+    listen_for(hull, 0);
 }
 
 void vb_hull_accept(struct vb_hull *hull)
 {
     int socket = accept4(hull->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int err = socket < 0 ? errno : 0;
 
     if (socket >= 0)
         welcome(hull, socket);
-    else if (errno == EMFILE || errno == ENFILE)
-        end_one(hull);
+    else if (err == EMFILE || err == ENFILE)
+        err = end_one(hull);
+    if (err && err != EAGAIN && err != EINTR && err != ECONNABORTED)
+        be_deaf(hull);
+}
+
+void vb_hull_accept_again(struct vb_hull *hull)
+{
+    if (!hull->deaf_ns || hull->looked_ns < hull->deaf_ns)
+        return;
+    hull->deaf_ns = 0;
+    listen_for(hull, EPOLLIN);
+}
+
+uint64_t vb_hull_accept_next(const struct vb_hull *hull, uint64_t deadline_ns)
+{
+    return hull->deaf_ns && hull->deaf_ns < deadline_ns ? hull->deaf_ns : deadline_ns;
 }
 
 // ---- the greeting
 
-static bool judge_hello(const struct vb_hull_client *client, const struct vb_hull_hello *h,
+// There are some by now.
+static void enrich(struct vb_hull_client *client)
+{
+    client->descriptors = VB_HULL_CONNECTION_FDS;
+    client->poor = false;
+    client->tenant->poor--;
+}
+
+static bool judge_hello(struct vb_hull_client *client, const struct vb_hull_hello *h,
                         struct vb_hull_reply *reply)
 {
     const char *name = client->hull->config.name;
-    const struct vb_hull_tenant *t = client->tenant;
+    struct vb_hull_tenant *t = client->tenant;
 
     if (h->magic != VB_HULL_MAGIC)
         vb_hull_refuse(reply, -EPROTO, "this is no greeting of a Verbena application");
@@ -199,6 +263,9 @@ static bool judge_hello(const struct vb_hull_client *client, const struct vb_hul
     else if (t->used.applications > t->quota.applications && !(h->features & VB_HULL_SERVICES))
         vb_hull_refuse(reply, -EDQUOT, "user %u may have %llu applications at NIC '%s'",
                        (unsigned)t->uid, (unsigned long long)t->quota.applications, name);
+    else if (client->poor &&
+             vb_hull_descriptors_take(client->hull, t, VB_HULL_CONNECTION_FDS, reply))
+        enrich(client);
     return !reply->error;
 }
 

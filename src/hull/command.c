@@ -184,7 +184,7 @@ static void key_change(struct vb_hull_command *c)
         o->made->key = *k;
     struct vb_hull_process *before = o->process;
     o->process = vb_hull_copy_use(c->client, attr.kind);
-    vb_hull_copy_end(before);
+    vb_hull_copy_end(c->client->hull, before);
 }
 
 // As a queue pair of the domain would find the memory; what has no place in the application is not
@@ -216,21 +216,38 @@ static void key_find(struct vb_hull_command *c)
 
 // ---- channels
 
-static void channel_create(struct vb_hull_command *c)
+static bool charge_channel(struct vb_hull_command *c)
 {
-    int pair[2];
     struct vb_hull_tenant *t = c->client->tenant;
 
     if (!vb_hull_charge(t, &t->used.queues, t->quota.queues, 1, "queues and channels", c->reply))
+        return false;
+    if (vb_hull_descriptors_take(c->client->hull, t, 1, c->reply))
+        return true;
+    t->used.queues--;
+    return false;
+}
+
+static void discharge_channel(struct vb_hull_command *c)
+{
+    c->client->tenant->used.queues--;
+    vb_hull_descriptors_give_back(c->client->hull, c->client->tenant, 1);
+}
+
+static void channel_create(struct vb_hull_command *c)
+{
+    int pair[2];
+
+    if (!charge_channel(c))
         return;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-        t->used.queues--;
         vb_hull_refuse(c->reply, -errno, "the hull is out of descriptors");
+        discharge_channel(c);
         return;
     }
     struct vb_hull_object *o = enter(c, VB_HULL_CHANNEL, ++c->client->channels_made);
     if (!o) {
-        t->used.queues--;
+        discharge_channel(c);
         close(pair[0]);
         close(pair[1]);
         return;
@@ -281,7 +298,9 @@ int vb_hull_destroy(struct vb_hull_object *o)
     else
         used->queues--;
     used->entries -= o->entries;
-    vb_hull_copy_end(o->process);
+    vb_hull_copy_end(hull, o->process);
+    if (o->kind == VB_HULL_CHANNEL)
+        vb_hull_descriptors_give_back(hull, o->client->tenant, 1);
     if (o->fd >= 0)
         close(o->fd);
     vb_hull_object_remove(o);

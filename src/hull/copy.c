@@ -62,11 +62,12 @@ struct vb_hull_process *vb_hull_copy_use(struct vb_hull_client *client, enum vb_
     return client->process;
 }
 
-void vb_hull_copy_end(struct vb_hull_process *process)
+void vb_hull_copy_end(struct vb_hull *hull, struct vb_hull_process *process)
 {
     if (!process || --process->users)
         return;
     close(process->fd);
+    vb_hull_descriptors_give_back(hull, process->tenant, 1);
     free(process);
 }
 
@@ -88,8 +89,11 @@ void vb_hull_copy_begin(struct vb_hull_command *c)
                        (unsigned)geteuid());
         return;
     }
+    if (!vb_hull_descriptors_take(client->hull, client->tenant, 1, c->reply))
+        return;
     int fd = open_memory(client, &c->request->proof);
     if (fd < 0) {
+        vb_hull_descriptors_give_back(client->hull, client->tenant, 1);
         vb_hull_refuse(c->reply, fd,
                        "the system does not let the hull at the memory of process %d: %s",
                        (int)client->pid, strerror(-fd));
@@ -98,10 +102,11 @@ void vb_hull_copy_begin(struct vb_hull_command *c)
     struct vb_hull_process *process = malloc(sizeof *process);
     if (!process) {
         close(fd);
+        vb_hull_descriptors_give_back(client->hull, client->tenant, 1);
         vb_hull_refuse(c->reply, -ENOMEM, "the hull is out of memory");
         return;
     }
-    *process = (struct vb_hull_process){.fd = fd, .users = 1};
-    vb_hull_copy_end(client->process);
+    *process = (struct vb_hull_process){.fd = fd, .users = 1, .tenant = client->tenant};
+    vb_hull_copy_end(client->hull, client->process);
     client->process = process;
 }

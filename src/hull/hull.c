@@ -6,6 +6,7 @@
 #include "port/clock.h"
 #include "port/shm_place.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -197,6 +198,7 @@ static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t 
     *known = *config;
     hull->known = known;
     hull->config = config->nic[nic];
+    vb_hull_descriptors_init(hull, config->nics);
     hull->listener = hull->epoll = hull->wake = hull->spare = -1;
     pthread_mutex_init(&hull->lock, NULL);
     vb_fifo_init(&hull->clients);
@@ -249,16 +251,17 @@ int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hu
 
 static void end_tenants(struct vb_hull *hull)
 {
-    struct vb_link *link, *named;
+    struct vb_link *link, *next, *named;
 
-    while ((link = vb_fifo_first(&hull->tenants))) {
+    for (link = hull->tenants.head.next; link != &hull->tenants.head; link = next) {
         struct vb_hull_tenant *t = VB_CONTAINER_OF(link, struct vb_hull_tenant, link);
+        next = link->next;
         while ((named = vb_fifo_first(&t->named)))
             vb_hull_memory_forget(hull, VB_CONTAINER_OF(named, struct vb_hull_mapping, link));
-        vb_link_remove(link);
-        vb_hull_share_close(hull, t);
-        free(t);
+        vb_hull_tenant_end(hull, t);
     }
+    vb_hull_reap_finish(hull); // with the last of them
+    assert(vb_fifo_empty(&hull->tenants));
 }
 
 static void close_fd(int fd)

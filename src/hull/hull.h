@@ -18,11 +18,12 @@
 #include <stdatomic.h>
 
 enum {
-    VB_HULL_SEATS = 128,    // connection managers of a NIC's applications
-    VB_HULL_QP_GROUPS = 64, // multicast groups of one queue pair
-    VB_HULL_WATCHES = 256,  // queues by hand of one tenant: looked at in every turn
-    VB_HULL_SPREADS = 64,   // queue pairs of one tenant whose datagrams go to others
-    VB_HULL_GROUPS = 256,   // memberships of one tenant: a group's socket is asked in every turn
+    VB_HULL_CONNECTION_FDS = 2, // its socket, and that of its events
+    VB_HULL_SEATS = 128,        // connection managers of a NIC's applications
+    VB_HULL_QP_GROUPS = 64,     // multicast groups of one queue pair
+    VB_HULL_WATCHES = 256,      // queues by hand of one tenant: looked at in every turn
+    VB_HULL_SPREADS = 64,       // queue pairs of one tenant whose datagrams go to others
+    VB_HULL_GROUPS = 256, // memberships of one tenant: a group's socket is asked in every turn
 };
 
 // In the order in which they can go.
@@ -47,6 +48,12 @@ struct vb_hull_allowance {
     uint32_t taken;
 };
 
+// What goes back to the system, and is charged until it has: mappings, and what they count as.
+struct vb_hull_reaping {
+    uint32_t mappings;
+    uint64_t bytes, memories;
+};
+
 // A user of this machine, through all his applications.
 struct vb_hull_tenant {
     struct vb_link link;
@@ -54,18 +61,22 @@ struct vb_hull_tenant {
     struct vb_hull_quota quota, used;
     uint32_t share; // of the NIC's turns, by number
     struct vb_hull_allowance looks, words, heard;
-    struct vb_fifo named; // mappings that stay
+    struct vb_fifo named;    // mappings that stay
     struct vb_table name_of; // the same by a hash of the name, with a key that nobody knows
     uint64_t secret[2];
+    struct vb_hull_reaping reaping;
     struct vb_hull_traffic traffic;
     uint64_t refused; // requests
     uint32_t watches, groups, spreads;
+    uint32_t descriptors; // of the hull's
+    uint32_t poor;        // connections that are there to hear that there are none
 };
 
 // A process whose memory is copied. Regions keep theirs: an application may come to be another one.
 struct vb_hull_process {
     int fd; // of its memory
     uint32_t users;
+    struct vb_hull_tenant *tenant; // charged with it
 };
 
 // Memory that the hull has mapped.
@@ -75,19 +86,22 @@ struct vb_hull_mapping {
     struct vb_hull_tenant *tenant;
     uint8_t *base;
     uint64_t bytes;
-    int fd; // of named memory, and of a service's; -1: none
-    bool named;
+    int fd;           // of named memory, and of a service's; -1: none
+    bool named, kept; // charged as a name, and with its descriptor
     uint32_t holds;
-    bool read_only; // for applications: the clock
+    uint32_t memories; // that it counts as, when nobody has it any more
+    bool read_only;    // for applications: the clock
     char name[VB_HULL_NAME];
 };
 
 // Gives memory back to the system (reap.c).
 struct vb_hull_reaper {
     struct vb_hull_allowance small; // what the hull's thread gives back by itself
+    uint32_t collected;             // of those that it was told of
     pthread_mutex_t lock;           // of all that follows
     pthread_cond_t idle;
-    struct vb_fifo due; // mappings
+    struct vb_fifo due, done; // mappings
+    uint32_t owed;            // of them, until all has been said that they are gone
     bool running;
 };
 
@@ -98,10 +112,10 @@ struct vb_hull_hold {
     uint32_t number;
     uint32_t users; // objects that lie there
     uint32_t tag;
-    bool rings;  // the driver's
-    bool lent;   // neither made nor given: who comes next asks for it again
-    uint64_t at; // where the application mapped it first; 0: nowhere yet
+    bool rings;   // the driver's
+    bool lent;    // neither made nor given: who comes next asks for it again
     bool watched; // of the clock: by a process that is there
+    uint64_t at;  // where the application mapped it first; 0: nowhere yet
     struct vb_hull_mapping *mapping;
 };
 
@@ -150,8 +164,10 @@ struct vb_hull_client {
     uint32_t number; // of all that ever came: owns its completion queues
     char name[20];   // of its program, as the system says
     bool greeted, gone;
-    bool unnamed;     // its greeting spoke of a service
-    uint64_t rung_ns; // when it last rang
+    bool poor;            // it has no descriptors, and hears so
+    uint32_t descriptors; // of the connection, and of a service's page: charged
+    bool unnamed;         // its greeting spoke of a service
+    uint64_t rung_ns;     // when it last rang
     struct vb_hull_page *page;
     uint32_t holds_made, channels_made, watches;
     struct vb_hull_process *process; // whose memory may be copied; NULL: nobody's
@@ -159,6 +175,11 @@ struct vb_hull_client {
     struct vb_fifo objects[VB_HULL_KINDS];
     struct vb_table hold_of, object_of;   // by number
     uint32_t objects_made[VB_HULL_KINDS]; // and not destroyed: how many they are
+};
+
+// Of its process, for applications.
+struct vb_hull_descriptors {
+    uint32_t most, used;
 };
 
 // Of all tenants.
@@ -179,6 +200,8 @@ struct vb_hull {
     bool given;                   // which is the service manager's
     struct vb_store store;
     struct vb_metrics_ask metrics;
+    struct vb_hull_descriptors descriptors;
+    uint64_t deaf_ns; // until when nobody is let in: there is nothing to do it with; 0: no
     int listener, epoll, wake, spare;
     pthread_t thread;
     bool running;
@@ -217,7 +240,13 @@ void vb_hull_turn(struct vb_hull *hull);
 // ---- client.c: by the hull's thread
 // NULL: no memory.
 struct vb_hull_tenant *vb_hull_tenant_of(struct vb_hull *hull, uid_t uid);
+// Frees it, if it has nothing.
+void vb_hull_tenant_end(struct vb_hull *hull, struct vb_hull_tenant *tenant);
 void vb_hull_accept(struct vb_hull *hull);
+// Of a hull that could not let anybody in: tries again, if it is time; and when it is, not after
+// the deadline.
+void vb_hull_accept_again(struct vb_hull *hull);
+uint64_t vb_hull_accept_next(const struct vb_hull *hull, uint64_t deadline_ns);
 // Reads some messages. The application may be gone then (`gone`).
 void vb_hull_hear(struct vb_hull_client *client);
 void vb_hull_client_end(struct vb_hull_client *client);
@@ -275,7 +304,7 @@ void vb_hull_leave_groups(struct vb_hull_object *qp);
 void vb_hull_copy_init(struct vb_hull *hull);
 // A region's use of what the application has now; NULL: it is of another kind.
 struct vb_hull_process *vb_hull_copy_use(struct vb_hull_client *client, enum vb_mkey_kind kind);
-void vb_hull_copy_end(struct vb_hull_process *process); // of a use; NULL: there is none
+void vb_hull_copy_end(struct vb_hull *hull, struct vb_hull_process *process); // NULL: of none
 
 // ---- manager.c: the end of a seat, of a port, and of a queue pair that may be a manager's
 void vb_hull_seat_end(struct vb_hull_object *seat);
@@ -321,11 +350,28 @@ int vb_hull_memory_make_readable(uint64_t bytes, void **map);
 
 // ---- reap.c
 void vb_hull_reap_init(struct vb_hull *hull);
-// Unmaps, closes and frees it, now or later.
+// Unmaps, closes and frees it, now or later; its tenant is discharged then.
 void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *mapping);
-// By any thread: waits until all of it was done.
+// Discharges tenants of what is gone by now.
+void vb_hull_reap_collect(struct vb_hull *hull);
+// What was collected has been counted.
+void vb_hull_reap_tell(struct vb_hull *hull);
+// By any thread: waits until all of it was done and counted.
 void vb_hull_reap_settle(struct vb_hull *hull);
+// With the hull's thread at its end: until all of it was done.
+void vb_hull_reap_finish(struct vb_hull *hull);
 void vb_hull_reap_end(struct vb_hull *hull);
+
+// ---- descriptors.c
+// Of this one of so many NICs.
+void vb_hull_descriptors_init(struct vb_hull *hull, uint32_t nics);
+// False, with words: a tenant may not have so many more.
+bool vb_hull_descriptors_take(struct vb_hull *hull, struct vb_hull_tenant *tenant, uint32_t count,
+                              struct vb_hull_reply *reply);
+void vb_hull_descriptors_give_back(struct vb_hull *hull, struct vb_hull_tenant *tenant,
+                                   uint32_t count);
+// What tenants may come to need by their quotas.
+uint64_t vb_hull_descriptors_needed(const struct vb_hull_config *config);
 
 // ---- watch.c
 // Of an object that goes.

@@ -81,25 +81,59 @@ int vb_hull_memory_make_readable(uint64_t bytes, void **map)
 
 // Each use of a mapping counts, and each name once more: they take little room, but a mapping or a
 // descriptor of the hull's.
+static bool charge_part(struct vb_hull_tenant *t, uint64_t *used, uint64_t quota, uint64_t reaping,
+                        uint64_t more, const char *what, struct vb_hull_reply *reply)
+{
+    if (vb_hull_charge(t, used, quota, more, what, reply))
+        return true;
+    uint64_t left = *used - reaping;
+    if (left <= quota && more <= quota - left)
+        vb_hull_refuse(
+            reply, -EAGAIN,
+            "user %u may have %llu %s, and of the %llu that it has %llu still go back to "
+            "the system",
+            (unsigned)t->uid, (unsigned long long)quota, what, (unsigned long long)*used,
+            (unsigned long long)reaping);
+    return false;
+}
+
+static bool charge_bytes(struct vb_hull_tenant *t, uint64_t bytes, struct vb_hull_reply *reply)
+{
+    return charge_part(t, &t->used.bytes, t->quota.bytes, t->reaping.bytes, bytes, "bytes", reply);
+}
+
 static bool charge(struct vb_hull_tenant *t, struct vb_hull_reply *reply)
 {
-    return vb_hull_charge(t, &t->used.memories, t->quota.memories, 1, "memories", reply);
+    return charge_part(t, &t->used.memories, t->quota.memories, t->reaping.memories, 1, "memories",
+                       reply);
 }
 
-static void discharge_mapping(struct vb_hull_tenant *t, uint64_t bytes, bool named)
+static bool charge_kept(struct vb_hull_client *client, struct vb_hull_reply *reply)
 {
-    t->used.bytes -= bytes;
-    t->used.memories -= named;
+    return vb_hull_descriptors_take(client->hull, client->tenant, 1, reply);
 }
 
-static bool charge_mapping(struct vb_hull_tenant *t, uint64_t bytes, bool named,
+static void discharge_mapping(struct vb_hull_client *client, uint64_t bytes, bool named, bool kept)
+{
+    client->tenant->used.bytes -= bytes;
+    client->tenant->used.memories -= named;
+    if (kept)
+        vb_hull_descriptors_give_back(client->hull, client->tenant, 1);
+}
+
+static bool charge_mapping(struct vb_hull_client *client, uint64_t bytes, bool named, bool kept,
                            struct vb_hull_reply *reply)
 {
-    if (!vb_hull_charge(t, &t->used.bytes, t->quota.bytes, bytes, "bytes", reply))
+    vb_hull_reap_collect(client->hull);
+    if (!charge_bytes(client->tenant, bytes, reply))
         return false;
-    if (!named || charge(t, reply))
+    if (named && !charge(client->tenant, reply)) {
+        discharge_mapping(client, bytes, false, false);
+        return false;
+    }
+    if (!kept || charge_kept(client, reply))
         return true;
-    discharge_mapping(t, bytes, false);
+    discharge_mapping(client, bytes, named, false);
     return false;
 }
 
@@ -136,7 +170,7 @@ static void take_name(struct vb_hull_mapping *m)
 static void end_mapping(struct vb_hull *hull, struct vb_hull_mapping *m)
 {
     take_name(m);
-    discharge_mapping(m->tenant, m->bytes, m->named);
+    m->memories += m->named;
     vb_hull_reap(hull, m);
 }
 
@@ -184,9 +218,12 @@ void vb_hull_memory_let_go(struct vb_hull_client *client, struct vb_hull_hold *h
     vb_table_remove(&client->hold_of, &h->entry);
     vb_hull_clock_watch(client->hull, h, false);
     free(h);
-    client->tenant->used.memories--;
-    if (--m->holds == 0 && !m->name[0])
+    if (--m->holds == 0 && !m->name[0]) {
+        m->memories = 1; // it is charged as long as it is mapped
         end_mapping(client->hull, m);
+    } else {
+        client->tenant->used.memories--;
+    }
 }
 
 static int answer(struct vb_hull_client *client, struct vb_hull_mapping *m,
@@ -265,22 +302,23 @@ int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_me
                        wanted->name);
         return reply->error;
     }
-    bool named = wanted->name[0];
-    if (!charge_mapping(t, bytes, named, reply))
+    bool named = wanted->name[0], kept = named || client->service[0];
+    if (!charge_mapping(client, bytes, named, kept, reply))
         return reply->error;
     m = add_mapping(t, bytes);
     int made = m ? vb_hull_memory_make(bytes, &map) : -ENOMEM;
     if (made < 0) {
         vb_hull_refuse(reply, made, "the hull cannot get %llu bytes: %s", (unsigned long long)bytes,
                        strerror(-made));
-        discharge_mapping(t, bytes, named);
+        discharge_mapping(client, bytes, named, kept);
         free(m);
         return made;
     }
     m->base = map;
     *fd = made;
-    *close_it = !named && !client->service[0];
-    if (!*close_it)
+    *close_it = !kept;
+    m->kept = kept;
+    if (kept)
         m->fd = made;
     if (named)
         give_name(m, wanted->name);
@@ -324,19 +362,19 @@ int vb_hull_memory_give(struct vb_hull_client *client, int fd, struct vb_hull_re
         vb_hull_refuse(reply, -EPERM, "%s", why);
         return -EPERM;
     }
-    if (!vb_hull_charge(t, &t->used.bytes, t->quota.bytes, bytes, "bytes", reply))
+    bool kept = client->service[0]; // who takes a service over has to map it, too
+    if (!charge_mapping(client, bytes, false, kept, reply))
         return reply->error;
     struct vb_hull_mapping *m = add_mapping(t, bytes);
     if (!m) {
-        t->used.bytes -= bytes;
+        discharge_mapping(client, bytes, false, kept);
         vb_hull_refuse(reply, -ENOMEM, "the hull is out of memory");
         return -ENOMEM;
     }
-    // Who takes a service over has to map it, too.
-    m->fd = client->service[0] ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    void *map = client->service[0] && m->fd < 0
-                    ? MAP_FAILED
-                    : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    m->kept = kept;
+    m->fd = kept ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    void *map = kept && m->fd < 0 ? MAP_FAILED
+                                  : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int err = map == MAP_FAILED ? -errno : 0;
     if (err) {
         vb_hull_refuse(reply, err, "the hull cannot map it for writing: %s", strerror(-err));
@@ -506,8 +544,11 @@ const char *vb_hull_memory_restore(struct vb_hull *hull, uid_t uid, const char *
     // What is above a quota that has become lower stays.
     t->used.bytes += bytes;
     t->used.memories++;
+    t->descriptors++;
+    hull->descriptors.used++;
     m->base = map;
     m->fd = fd;
+    m->kept = true;
     give_name(m, name);
     return NULL;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that nobody has any more goes back to the system. That takes more than a tenth of a second
 // for a gigabyte, so only little of it is given back by the hull's thread, and the rest by one that
-// is there while it is needed.
+// is there while it is needed. Until it has gone back it is its tenant's: otherwise who lets go of
+// memory and takes more, again and again, would have several times what he may.
 #include "hull/hull.h"
 
 #include <pthread.h>
@@ -24,12 +25,26 @@ static void give_back(struct vb_hull_mapping *m)
         munmap(m->base + at, m->bytes - at < PIECE_BYTES ? m->bytes - at : PIECE_BYTES);
     if (m->fd >= 0)
         close(m->fd);
+}
+
+static void discharge(struct vb_hull *hull, struct vb_hull_mapping *m)
+{
+    struct vb_hull_quota *used = &m->tenant->used;
+
+    used->bytes -= m->bytes;
+    used->memories -= m->memories;
+    if (m->kept)
+        vb_hull_descriptors_give_back(hull, m->tenant, 1);
     free(m);
 }
 
+// ---- the thread
+
+// The hull is told of each: somebody may wait for the room.
 static void *run(void *arg)
 {
-    struct vb_hull_reaper *r = arg;
+    struct vb_hull *hull = arg;
+    struct vb_hull_reaper *r = &hull->reaper;
     struct vb_link *link;
 
     pthread_mutex_lock(&r->lock);
@@ -38,6 +53,8 @@ static void *run(void *arg)
         pthread_mutex_unlock(&r->lock);
         give_back(VB_CONTAINER_OF(link, struct vb_hull_mapping, link));
         pthread_mutex_lock(&r->lock);
+        vb_fifo_push(&r->done, link);
+        (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
     }
     r->running = false;
     pthread_cond_broadcast(&r->idle);
@@ -46,45 +63,99 @@ static void *run(void *arg)
 }
 
 // Without a thread it has to be done here.
-static void start(struct vb_hull_reaper *r)
+static void start(struct vb_hull *hull)
 {
     sigset_t all, before;
     pthread_t thread;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, run, r) == 0)
+    if (pthread_create(&thread, NULL, run, hull) == 0)
         pthread_detach(thread);
     else
-        run(r);
+        run(hull);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *m)
+// ---- by the hull's thread
+
+static void postpone(struct vb_hull *hull, struct vb_hull_mapping *m)
 {
     struct vb_hull_reaper *r = &hull->reaper;
+    struct vb_hull_reaping *reaping = &m->tenant->reaping;
 
-    if (m->bytes <= SMALL_BYTES && vb_hull_allows(hull, &r->small, SMALL_MAX)) {
-        give_back(m);
-        return;
-    }
+    reaping->mappings++;
+    reaping->bytes += m->bytes;
+    reaping->memories += m->memories;
     pthread_mutex_lock(&r->lock);
     vb_fifo_push(&r->due, &m->link);
+    r->owed++;
     bool needed = !r->running;
     r->running = true;
     pthread_mutex_unlock(&r->lock);
     if (needed)
-        start(r);
+        start(hull);
 }
+
+void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *m)
+{
+    if (m->bytes > SMALL_BYTES || !vb_hull_allows(hull, &hull->reaper.small, SMALL_MAX)) {
+        postpone(hull, m);
+        return;
+    }
+    give_back(m);
+    discharge(hull, m);
+}
+
+static struct vb_hull_mapping *take_done(struct vb_hull_reaper *r)
+{
+    pthread_mutex_lock(&r->lock);
+    struct vb_link *link = vb_fifo_first(&r->done);
+    if (link)
+        vb_link_remove(link);
+    pthread_mutex_unlock(&r->lock);
+    return link ? VB_CONTAINER_OF(link, struct vb_hull_mapping, link) : NULL;
+}
+
+void vb_hull_reap_collect(struct vb_hull *hull)
+{
+    struct vb_hull_mapping *m;
+
+    while ((m = take_done(&hull->reaper))) {
+        struct vb_hull_tenant *t = m->tenant;
+        t->reaping.mappings--;
+        t->reaping.bytes -= m->bytes;
+        t->reaping.memories -= m->memories;
+        discharge(hull, m);
+        vb_hull_tenant_end(hull, t);
+        hull->reaper.collected++;
+    }
+}
+
+void vb_hull_reap_tell(struct vb_hull *hull)
+{
+    struct vb_hull_reaper *r = &hull->reaper;
+
+    if (!r->collected)
+        return;
+    pthread_mutex_lock(&r->lock);
+    r->owed -= r->collected;
+    pthread_cond_broadcast(&r->idle);
+    pthread_mutex_unlock(&r->lock);
+    r->collected = 0;
+}
+
+// ---- its life
 
 void vb_hull_reap_init(struct vb_hull *hull)
 {
     vb_fifo_init(&hull->reaper.due);
+    vb_fifo_init(&hull->reaper.done);
     pthread_mutex_init(&hull->reaper.lock, NULL);
     pthread_cond_init(&hull->reaper.idle, NULL);
 }
 
-void vb_hull_reap_settle(struct vb_hull *hull)
+void vb_hull_reap_finish(struct vb_hull *hull)
 {
     struct vb_hull_reaper *r = &hull->reaper;
 
@@ -92,11 +163,26 @@ void vb_hull_reap_settle(struct vb_hull *hull)
     while (r->running)
         pthread_cond_wait(&r->idle, &r->lock);
     pthread_mutex_unlock(&r->lock);
+    vb_hull_reap_collect(hull);
+    vb_hull_reap_tell(hull);
+}
+
+void vb_hull_reap_settle(struct vb_hull *hull)
+{
+    struct vb_hull_reaper *r = &hull->reaper;
+
+    if (!hull->running) { // who asks is the hull's thread
+        vb_hull_reap_finish(hull);
+        return;
+    }
+    pthread_mutex_lock(&r->lock);
+    while (r->owed)
+        pthread_cond_wait(&r->idle, &r->lock);
+    pthread_mutex_unlock(&r->lock);
 }
 
 void vb_hull_reap_end(struct vb_hull *hull)
 {
-    vb_hull_reap_settle(hull);
     pthread_cond_destroy(&hull->reaper.idle);
     pthread_mutex_destroy(&hull->reaper.lock);
 }

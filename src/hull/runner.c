@@ -188,6 +188,8 @@ static void count(struct vb_hull *hull)
 static void hear_all(struct vb_hull *hull)
 {
     struct epoll_event events[EVENTS_MAX];
+
+    vb_hull_accept_again(hull);
     int ready = epoll_wait(hull->epoll, events, EVENTS_MAX, 0);
     uint64_t drained;
 
@@ -207,8 +209,11 @@ static void hear_all(struct vb_hull *hull)
     }
     vb_store_flush(hull, hull->looked_ns, NULL);
     vb_metrics_serve(hull);
-    if (ready > 0)
-        count(hull);
+    if (ready <= 0)
+        return;
+    vb_hull_reap_collect(hull);
+    count(hull);
+    vb_hull_reap_tell(hull);
 }
 
 // ---- turns
@@ -250,6 +255,7 @@ static void sleep_until_something(struct vb_hull *hull)
     fds[1] = (struct pollfd){.fd = hull->epoll, .events = POLLIN};
     uint32_t asking = vb_inspect_watch(hull->nic, fds + 2, &deadline_ns);
     deadline_ns = vb_hull_watch_next(hull, vb_hull_clock_next(hull, deadline_ns));
+    deadline_ns = vb_hull_accept_next(hull, deadline_ns);
     vb_store_flush(hull, hull->looked_ns, &deadline_ns);
     wait_for(fds, 2 + asking, deadline_ns);
     vb_inspect_serve(hull->nic, fds + 2, asking);

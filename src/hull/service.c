@@ -70,6 +70,8 @@ static void detach(struct vb_hull_client *client)
     vb_contract_end(client->socket);
     client->socket = -1;
     close_end(&client->events);
+    vb_hull_descriptors_give_back(client->hull, client->tenant, VB_HULL_CONNECTION_FDS);
+    client->descriptors -= VB_HULL_CONNECTION_FDS;
     client->gone = false;
     settle(client);
     return_lent(client);
@@ -130,6 +132,9 @@ static void found(struct vb_hull_client *client, const char *name, struct vb_hul
                        (unsigned)t->uid, (unsigned long long)t->quota.applications);
         return;
     }
+    if (client->page_fd < 0 && !vb_hull_descriptors_take(client->hull, client->tenant, 1, reply))
+        return;
+    client->descriptors += client->page_fd < 0;
     int fd = vb_hull_memory_make(sizeof *client->page, &page);
     if (fd < 0) {
         vb_hull_refuse(reply, fd, "the hull cannot take more services: %s", strerror(-fd));
@@ -155,6 +160,8 @@ static void adopt(struct vb_hull_client *session, struct vb_hull_client *newcome
     memcpy(session->name, newcomer->name, sizeof session->name);
     epoll_ctl(session->hull->epoll, EPOLL_CTL_MOD, session->socket, &event);
     newcomer->socket = newcomer->events = -1;
+    session->descriptors += newcomer->descriptors;
+    newcomer->descriptors = 0;
     vb_hull_activate(session);
     atomic_store_explicit(&session->page->asleep, 0, memory_order_seq_cst);
 }
