@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-struct vb_hull *hull_kit_open(unsigned host, const char *port, const char *text)
+static struct vb_hull *open_hull(unsigned host, const char *port, const char *text, bool still)
 {
     struct vb_hull_config *config = malloc(sizeof *config);
     char address[16], all[1024], error[VB_ERROR_TEXT];
@@ -30,11 +30,23 @@ struct vb_hull *hull_kit_open(unsigned host, const char *port, const char *text)
     pair_address(host, address);
     snprintf(all, sizeof all, "[nic hull%u]\naddress = %s\nport = %s\nspin_us = 20\n%s", host,
              address, port, text ? text : "");
-    if (vb_hull_config_parse(all, (uint32_t)strlen(all), config, error) != 0 ||
-        vb_hull_open(config, 0, &hull, error) != 0)
+    if (vb_hull_config_parse(all, (uint32_t)strlen(all), config, error) != 0)
+        fail_msg("%s", error);
+    config->nic[0].no_thread = still;
+    if (vb_hull_open(config, 0, &hull, error) != 0)
         fail_msg("%s", error);
     free(config);
     return hull;
+}
+
+struct vb_hull *hull_kit_open(unsigned host, const char *port, const char *text)
+{
+    return open_hull(host, port, text, false);
+}
+
+struct vb_hull *hull_kit_open_still(unsigned host)
+{
+    return open_hull(host, "auto", NULL, true);
 }
 
 struct vb_nic *hull_kit_attach(const struct vb_hull *hull)

@@ -9,6 +9,8 @@
 // A hull called hullN on one of this process's addresses; `text` is the rest of its configuration
 // (sections of tenants), or NULL.
 struct vb_hull *hull_kit_open(unsigned host, const char *port, const char *text);
+// One without a thread, run by vb_hull_turn().
+struct vb_hull *hull_kit_open_still(unsigned host);
 // Attaches to it.
 struct vb_nic *hull_kit_attach(const struct vb_hull *hull);
 // Waits until it has so many applications.

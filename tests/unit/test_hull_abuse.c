@@ -97,22 +97,6 @@ static void close_all(const int peer[MANY])
         close(peer[i]);
 }
 
-// A hull that runs when it is told to: so the descriptors are its alone when it finds them.
-static struct vb_hull *open_still(void)
-{
-    struct vb_hull_config *config = malloc(sizeof *config);
-    char error[VB_ERROR_TEXT];
-    struct vb_hull *hull = NULL;
-
-    assert_non_null(config);
-    vb_hull_config_init(config);
-    pair_address(0, config->nic[0].address);
-    config->nic[0].no_thread = true;
-    assert_int_equal(vb_hull_open(config, 0, &hull, error), 0);
-    free(config);
-    return hull;
-}
-
 // Some turns, which must not take long.
 static void turn(struct vb_hull *hull)
 {
@@ -140,7 +124,7 @@ static int greet_still(struct vb_hull *hull)
 
 static void test_descriptors_hold_up_nobody(void **state)
 {
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     const struct vb_hull_request give = {.op = VB_HULL_MEMORY_GIVE};
     struct vb_hull_reply reply;
     int peer[MANY], fd = greet_still(hull);
@@ -173,7 +157,7 @@ static void test_strays_take_one_thread(void **state)
     enum {
         MESSAGES = 12
     };
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     const struct vb_hull_request give = {.op = VB_HULL_MEMORY_GIVE};
     int peer[MESSAGES][MANY], fd = greet_still(hull);
     unsigned before = hull_kit_descriptors(), threads = count_threads();
@@ -197,7 +181,7 @@ static void test_strays_take_one_thread(void **state)
 
 static void test_what_is_not_heard_holds_up_nobody(void **state)
 {
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     const struct vb_hull_request kick = {.op = VB_HULL_KICK};
     int peer[2][MANY], fd = greet_still(hull);
 

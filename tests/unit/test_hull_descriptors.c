@@ -170,20 +170,6 @@ static void test_services_are_charged_for_what_they_have(void **state)
 
 // ---- none at all
 
-static struct vb_hull *open_still(void)
-{
-    struct vb_hull_config *config = malloc(sizeof *config);
-    char error[VB_ERROR_TEXT];
-    struct vb_hull *hull = NULL;
-
-    assert_non_null(config);
-    vb_hull_config_init(config);
-    config->nic[0].no_thread = true;
-    assert_int_equal(vb_hull_open(config, 0, &hull, error), 0);
-    free(config);
-    return hull;
-}
-
 static void connect_to(int fd, const struct vb_hull *hull)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -200,7 +186,7 @@ static int ready(const struct vb_hull *hull)
 
 static void test_out_of_all_it_does_not_try_without_end(void **state)
 {
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     int socket_of[2], filler[LIMIT], fillers = 0;
 
     (void)state;

@@ -331,23 +331,6 @@ static void test_a_refusal_leaves_the_register(void **state)
 
 // ---- time
 
-// A hull without a thread: what it does is done here.
-static struct vb_hull *open_still(void)
-{
-    struct vb_hull_config *config = malloc(sizeof *config);
-    char error[VB_ERROR_TEXT];
-    struct vb_hull *hull;
-
-    assert_non_null(config);
-    vb_hull_config_init(config);
-    snprintf(config->nic[0].port, sizeof config->nic[0].port, "shm");
-    config->nic[0].no_thread = true;
-    if (vb_hull_open(config, 0, &hull, error) != 0)
-        fail_msg("%s", error);
-    free(config);
-    return hull;
-}
-
 static uint32_t ask_still(struct vb_hull *hull, int socket, const struct vb_hull_request *request,
                           int fds[VB_HULL_FDS])
 {
@@ -397,7 +380,7 @@ static uint64_t time_to_leave(unsigned pieces, uint64_t bytes)
 {
     const struct vb_hull_request hello = hull_kit_hello();
     const struct vb_hull_request memory = {.op = VB_HULL_MEMORY_CREATE, .memory = {.bytes = bytes}};
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     int fds[VB_HULL_FDS], socket = hull_kit_connect(hull);
 
     ask_still(hull, socket, &hello, fds);
@@ -440,7 +423,7 @@ static uint64_t time_of_many_objects(void)
     };
     const struct vb_hull_request hello = hull_kit_hello(), domain = {.op = VB_HULL_PD_CREATE};
     const struct vb_hull_request memory = {.op = VB_HULL_MEMORY_CREATE, .memory = {.bytes = PAGE}};
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     int fds[VB_HULL_FDS], socket = hull_kit_connect(hull);
 
     ask_still(hull, socket, &hello, fds);
@@ -474,7 +457,7 @@ static uint64_t time_of_members(void)
     const struct vb_hull_request hello = hull_kit_hello(), domain = {.op = VB_HULL_PD_CREATE};
     const struct vb_hull_request memory = {.op = VB_HULL_MEMORY_CREATE,
                                            .memory = {.bytes = 4 * PAGE}};
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     int fds[VB_HULL_FDS], socket = hull_kit_connect(hull);
     uint32_t qpn[QPS];
 
@@ -533,7 +516,7 @@ static uint64_t time_of_strangers_memory(void)
     };
     const struct vb_hull_request hello = hull_kit_hello();
     const struct vb_hull_request kick = {.op = VB_HULL_KICK};
-    struct vb_hull *hull = open_still();
+    struct vb_hull *hull = hull_kit_open_still(0);
     int fds[VB_HULL_FDS], socket = hull_kit_connect(hull);
 
     ask_still(hull, socket, &hello, fds);
