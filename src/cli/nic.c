@@ -186,6 +186,22 @@ static void say_ready(const struct fields *f, const struct vb_hull_config *confi
         fprintf(stderr, "%s: the service manager cannot be told\n", command);
 }
 
+static bool is_same_nic(const struct vb_hull_nic_config *a, const struct vb_hull_nic_config *b)
+{
+    return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
+           strcmp(a->port, b->port) == 0 && a->has_group == b->has_group && a->group == b->group &&
+           a->pinned == b->pinned && a->cpu == b->cpu && a->spin_us == b->spin_us;
+}
+
+static bool has_same_nics(const struct vb_hull_config *a, const struct vb_hull_config *b)
+{
+    bool same = a->nics == b->nics;
+
+    for (uint32_t i = 0; same && i < a->nics; i++)
+        same = is_same_nic(&a->nic[i], &b->nic[i]);
+    return same;
+}
+
 // A file that is wrong changes nothing.
 static void reload(const struct fields *f, struct vb_hull_config *config, struct vb_hull **hulls)
 {
@@ -200,24 +216,30 @@ static void reload(const struct fields *f, struct vb_hull_config *config, struct
     } else {
         for (uint32_t i = 0; i < config->nics; i++)
             vb_hull_reload(hulls[i], fresh);
-        fprintf(stderr, "%s: %s: the tenants' quotas were read again\n", command, f->config);
+        fprintf(stderr, "%s: %s: the tenants' quotas were read again%s\n", command, f->config,
+                has_same_nics(config, fresh) ? "" : "; NICs stay as they are until a restart");
     }
     free(fresh);
     vb_hull_notify("READY=1\n");
 }
 
 // Applications need a few descriptors each, and usual limits are for programs that use select().
-static void raise_limits(const struct vb_hull_config *config)
+static void raise_limits(void)
 {
-    uint64_t needed = vb_hull_descriptors_needed(config);
     struct rlimit files;
 
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         return;
     files.rlim_cur = files.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &files) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return;
-    if (files.rlim_cur < needed)
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static void say_limits(const struct vb_hull_config *config)
+{
+    uint64_t needed = vb_hull_descriptors_needed(config);
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < needed)
         fprintf(stderr,
                 "%s: quotas allow %llu descriptors, the system %llu: who would need more is "
                 "refused; raise LimitNOFILE= (ulimit -Hn), or lower applications, queues and "
@@ -243,6 +265,18 @@ static int open_metrics(const struct vb_hull_config *config, struct vb_hull *con
     return 0;
 }
 
+// Whoever is attached is ended: a log should say so.
+static void say_end(const struct vb_hull_config *config, struct vb_hull **hulls)
+{
+    for (uint32_t i = 0; i < config->nics; i++) {
+        struct vb_hull_counts c;
+        vb_hull_count_now(hulls[i], &c);
+        if (c.clients || c.services)
+            fprintf(stderr, "%s: NIC %s ends, with %u applications attached and %u services\n",
+                    command, config->nic[i].name, c.clients, c.services);
+    }
+}
+
 static int run(const struct fields *f, struct vb_hull_config *config)
 {
     struct vb_hull *hulls[VB_HULL_NICS];
@@ -250,8 +284,9 @@ static int run(const struct fields *f, struct vb_hull_config *config)
     sigset_t wanted;
     int which = 0;
 
-    raise_limits(config);
+    raise_limits();
     signal(SIGPIPE, SIG_IGN); // who reads our lines may go; applications must not suffer
+    signal(SIGXFSZ, SIG_IGN); // memory beyond a limit is refused to who asks for it
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);
     sigaddset(&wanted, SIGINT);
@@ -265,6 +300,7 @@ static int run(const struct fields *f, struct vb_hull_config *config)
         close_all(hulls, config->nics);
         return status;
     }
+    say_limits(config);
     say_ready(f, config, hulls);
     while (which != SIGTERM && which != SIGINT) {
         which = sigwaitinfo(&wanted, NULL);
@@ -272,6 +308,7 @@ static int run(const struct fields *f, struct vb_hull_config *config)
             reload(f, config, hulls);
     }
     vb_hull_notify("STOPPING=1\n");
+    say_end(config, hulls);
     vb_metrics_stop(metrics);
     close_all(hulls, config->nics);
     return 0;

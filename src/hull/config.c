@@ -245,6 +245,9 @@ static int begin_tenant(struct parser *p, const char *name)
 
     if (!anyone && !user && !parse_number(name, UINT32_MAX - 1, &uid))
         return complain(p, "there is no user '%.40s'; '*' stands for anyone", name);
+    for (uint32_t i = 0; i < c->tenants; i++)
+        if (c->tenant[i].anyone == anyone && c->tenant[i].uid == (uid_t)uid)
+            return complain(p, "there is a section of tenant '%.40s' already", name);
     if (c->tenants == VB_HULL_TENANTS)
         return complain(p, "more than %d tenants", VB_HULL_TENANTS);
     struct vb_hull_tenant_config *t = &c->tenant[c->tenants++];
@@ -310,6 +313,26 @@ static int take_line(struct parser *p, char *line)
 
 // ---- the whole
 
+// By `udp` several NICs share an address; in memory there is one on each.
+static int judge_nics(const struct vb_hull_config *c, char *error)
+{
+    for (uint32_t i = 1; i < c->nics; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            const struct vb_hull_nic_config *a = &c->nic[j], *b = &c->nic[i];
+            bool udp = strcmp(a->port, "udp") == 0 || strcmp(b->port, "udp") == 0;
+            const char *both = a->socket[0] && strcmp(a->socket, b->socket) == 0 ? "socket"
+                               : !udp && strcmp(a->address, b->address) == 0     ? "address"
+                                                                                 : NULL;
+            if (!both)
+                continue;
+            snprintf(error, VB_ERROR_TEXT, "NICs '%.40s' and '%.40s' have one %s%s", a->name,
+                     b->name, both,
+                     *both == 'a' ? ": give them two, or one of them port = udp" : "");
+            return -EINVAL;
+        }
+    return 0;
+}
+
 void vb_hull_config_init(struct vb_hull_config *config)
 {
     memset(config, 0, sizeof *config);
@@ -336,7 +359,7 @@ int vb_hull_config_parse(const char *text, uint32_t bytes, struct vb_hull_config
         err = take_line(&p, line);
         at += len + 1;
     }
-    return err;
+    return err ? err : judge_nics(config, error);
 }
 
 int vb_hull_config_read(const char *path, struct vb_hull_config *config, char error[VB_ERROR_TEXT])

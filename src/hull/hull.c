@@ -42,13 +42,18 @@ static int choose_path(struct vb_hull *hull, char *error)
         memcpy(hull->path, hull->config.socket, sizeof hull->path);
         return 0;
     }
-    int err = vb_shm_place_dir(NULL, dir, sizeof dir);
+    int err = vb_shm_place_dir(NULL, dir, sizeof dir, error);
     if (err)
-        return fail(error, "the runtime directory", err);
+        return err;
     int len = snprintf(hull->path, sizeof hull->path, "%s/hull-%s", dir, hull->config.name);
     if (len > 0 && (size_t)len < sizeof hull->path)
         return 0;
-    return fail(error, "the socket's path", -ENAMETOOLONG);
+    hull->path[0] = '\0';
+    snprintf(error, VB_ERROR_TEXT,
+             "the socket's path would have %d characters, and may have %zu: say 'socket =' or "
+             "--socket, or VERBENA_RUNTIME_DIR",
+             len, sizeof hull->path - 1);
+    return -ENAMETOOLONG;
 }
 
 // A socket that a hull left behind when it was killed. True: it may be taken away. Connections to
@@ -64,6 +69,18 @@ static bool is_stale(const struct sockaddr_un *at)
     if (fd >= 0)
         close(fd);
     return stale;
+}
+
+static int fail_to_bind(const char *path, int err, char *error)
+{
+    struct stat file;
+
+    if (err != -EADDRINUSE || lstat(path, &file) < 0)
+        return fail(error, path, err);
+    snprintf(error, VB_ERROR_TEXT, "%.100s is in use: %s", path,
+             S_ISSOCK(file.st_mode) ? "another hull, or something else, listens there"
+                                    : "it is no socket, and is left alone");
+    return err;
 }
 
 static int bind_to(int fd, const struct sockaddr_un *at)
@@ -116,10 +133,16 @@ static int listen_at(struct vb_hull *hull, char *error)
     err = hull->listener < 0 ? -errno : bind_to(hull->listener, &at);
     if (err) {
         hull->path[0] = '\0'; // not ours to take away
-        return fail(error, at.sun_path, err);
+        return fail_to_bind(at.sun_path, err, error);
     }
     err = open_to_group(hull);
-    if (!err && listen(hull->listener, BACKLOG) < 0)
+    if (err) {
+        snprintf(error, VB_ERROR_TEXT, "%.60s cannot be opened to group %u: %.30s%s", at.sun_path,
+                 (unsigned)hull->config.group, strerror(-err),
+                 err == -EPERM ? "; the hull's user must be in it" : "");
+        return err;
+    }
+    if (listen(hull->listener, BACKLOG) < 0)
         err = -errno;
     return err ? fail(error, at.sun_path, err) : 0;
 }
@@ -163,7 +186,7 @@ static int open_nic(struct vb_hull *hull, char *error)
     return vb_inspect_open(hull->nic, &opts);
 }
 
-static int start(struct vb_hull *hull)
+static int start(struct vb_hull *hull, char *error)
 {
     sigset_t all, before;
     cpu_set_t cpu;
@@ -175,14 +198,18 @@ static int start(struct vb_hull *hull)
     int err = -pthread_create(&hull->thread, NULL, vb_hull_run, hull);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err)
-        return err;
+        return fail(error, "the NIC's thread", err);
     hull->running = true;
     pthread_setname_np(hull->thread, "verbena-hull");
     if (!hull->config.pinned)
         return 0;
     CPU_ZERO(&cpu);
     CPU_SET(hull->config.cpu, &cpu);
-    return -pthread_setaffinity_np(hull->thread, sizeof cpu, &cpu);
+    err = -pthread_setaffinity_np(hull->thread, sizeof cpu, &cpu);
+    if (err)
+        snprintf(error, VB_ERROR_TEXT, "it cannot run on cpu %u: %s", hull->config.cpu,
+                 err == -EINVAL ? "there is none, or not for this process" : strerror(-err));
+    return err;
 }
 
 static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t nic)
@@ -236,9 +263,7 @@ int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hu
     if (!err) {
         vb_store_restore(hull, hull->known->inherited);
         hull->known->inherited = NULL;
-        err = start(hull);
-        if (err)
-            fail(error, "the NIC's thread", err);
+        err = start(hull, error);
     }
     if (err)
         vb_hull_close(hull);
@@ -318,6 +343,11 @@ int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config)
 void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
 {
     vb_hull_reap_settle(hull);
+    vb_hull_count_now(hull, counts);
+}
+
+void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts)
+{
     pthread_mutex_lock(&hull->lock);
     *counts = hull->counts;
     pthread_mutex_unlock(&hull->lock);

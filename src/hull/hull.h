@@ -231,6 +231,8 @@ void vb_hull_close(struct vb_hull *hull);
 int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config);
 // What is there, for tests and to be shown.
 void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts);
+// The same, with memory that is on its way back to the system.
+void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts);
 
 // ---- runner.c
 void *vb_hull_run(void *hull);

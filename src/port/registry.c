@@ -132,7 +132,7 @@ int vb_registry_open(struct registry *r, const char *runtime_dir)
     char path[REGISTRY_PATH];
     struct stat ns;
     *r = (struct registry){.fd = -1};
-    int error = vb_shm_place_dir(runtime_dir, r->dir, sizeof r->dir);
+    int error = vb_shm_place_dir(runtime_dir, r->dir, sizeof r->dir, NULL);
     if (error < 0)
         return error;
     r->netns = stat("/proc/self/ns/net", &ns) == 0 ? ns.st_ino : 0;

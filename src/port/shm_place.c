@@ -101,10 +101,12 @@ static int check_dir(const char *dir, char *error_text)
     return 0;
 }
 
-int vb_shm_place_dir(const char *given, char *path, size_t room)
+int vb_shm_place_dir(const char *given, char *path, size_t room, char *error_text)
 {
-    int error = vb_shm_runtime_dir(given, path, room);
-    return error < 0 ? error : check_dir(path, NULL);
+    if (vb_shm_runtime_dir(given, path, room) < 0)
+        return vb_shm_fail(error_text, ENAMETOOLONG,
+                           "the runtime directory's name is too long: %.60s…", path);
+    return check_dir(path, error_text);
 }
 
 // Writes the path of a file that belongs to an address. False: it is too long for a socket.

@@ -27,8 +27,9 @@ struct shm_place {
 // Parses an IPv4 or IPv6 literal, an interface after '%' included. 0 or -EINVAL, with words.
 int vb_shm_address_parse(const char *text, struct vb_ip *ip, char *error_text);
 
-// The runtime directory, made if it is not there and checked: ours alone. 0 or a negative errno.
-int vb_shm_place_dir(const char *given, char *path, size_t room);
+// The runtime directory, made if it is not there and checked: ours alone. 0 or a negative errno,
+// with words.
+int vb_shm_place_dir(const char *given, char *path, size_t room, char *error_text);
 
 // Checks or makes the directory and listens at the address, with a socket for each of `units` (a
 // power of two up to SHM_UNITS). 0 or a negative errno, with words.

@@ -3,6 +3,7 @@
 """verbena nic: readiness, the service manager, reload, a clean end, and words for bad input."""
 
 import os
+import resource
 import signal
 import socket
 import stat
@@ -112,7 +113,16 @@ class Nic(WithFiles):
         self.hear("line 1: a section ends with ]; all stays as it was")
         self.path("config", "[tenant *]\nregions = 1\n")
         self.child.send_signal(signal.SIGHUP)
-        self.hear("quotas were read again")
+        self.hear("quotas were read again; NICs stay as they are until a restart\n")
+        self.end()
+
+    def test_a_file_is_read_again_with_the_same_nics(self):
+        config = self.path("config", f"[nic one]\naddress = {ADDRESS}\nport = udp\n")
+        self.start("--config", config)
+        with open(config, "a") as more:
+            more.write("[tenant *]\nregions = 1\n")
+        self.child.send_signal(signal.SIGHUP)
+        self.hear("quotas were read again\n")
         self.end()
 
     def test_the_command_inspects_it(self):
@@ -120,6 +130,63 @@ class Nic(WithFiles):
         done = command.run("link", **self.place)
         self.assertIn(ADDRESS, done.stdout, done)
         self.end()
+
+    def attach(self, path):
+        """Connects as an application that has not said anything yet."""
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.settimeout(PATIENCE_S)
+        client.connect(path)
+        return client
+
+    def test_who_is_attached_is_told_of_at_the_end(self):
+        self.start("--address", ADDRESS, "--port", "udp")
+        with self.attach(self.path("hull-verbena0")) as client:
+            time.sleep(0.2)
+            self.assertIn("NIC verbena0 ends, with 1 applications attached", self.end())
+            self.assertEqual(client.recv(1), b"")
+
+    def test_a_socket_that_was_left_behind_is_taken(self):
+        self.start("--address", ADDRESS, "--port", "udp")
+        self.child.kill()
+        self.child.communicate()
+        self.assertTrue(os.path.exists(self.path("hull-verbena0")))
+        self.start("--address", ADDRESS, "--port", "udp")
+        self.end()
+
+    def test_two_at_one_place(self):
+        self.start("--address", ADDRESS, "--port", "udp", "--metrics", self.path("metrics"))
+        self.refused(1, "--address", ADDRESS, "--port", "udp", said="is in use: another hull")
+        self.refused(1, "--address", ADDRESS, "--port", "udp", "--name", "two", "--metrics",
+                     self.path("metrics"), said="Address already in use")
+        self.end()
+
+    def limited(self, which, limit, *words):
+        return subprocess.Popen(
+            [command.VERBENA, "nic", "--address", ADDRESS, "--port", "udp", *words],
+            env=environment(**self.place), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)))
+
+    def test_few_descriptors(self):
+        self.child = self.limited(resource.RLIMIT_NOFILE, 64)
+        self.assertIn("descriptors, the system 64: who would need more is refused",
+                      self.child.stderr.readline())
+        self.assertIn("socket", self.child.stderr.readline())
+        clients = [self.attach(self.path("hull-verbena0")) for _ in range(80)]
+        ended = [client for client in clients[40:] if client.recv(1) == b""]
+        self.assertEqual(len(ended), 40)  # at once
+        for client in clients:
+            client.close()
+        time.sleep(0.2)
+        with self.attach(self.path("hull-verbena0")) as client:  # and others are heard again
+            client.send(b"x")
+            self.assertEqual(client.recv(1), b"")
+        self.end()
+
+    def test_no_room_for_its_memory(self):
+        self.child = self.limited(resource.RLIMIT_FSIZE, 0)
+        _, err = self.child.communicate(timeout=TIMEOUT_S)
+        self.assertEqual((self.child.returncode, err.count("\n")), (1, 1), err)
+        self.assertIn("File too large", err)
 
     def refused(self, status, *words, said):
         done = command.run("nic", *words, **self.place)
@@ -131,8 +198,14 @@ class Nic(WithFiles):
         self.refused(2, "now", said="takes no 'now'")
         self.refused(2, "--config", self.path("none"), said="No such file")
         self.refused(2, "--config", self.path("bad", "[nic a]\ncpu = x\n"), said="line 2: cpu is 'x'")
+        self.refused(2, "--config", self.path("same", "[nic a]\n[nic b]\n"),
+                     said="NICs 'a' and 'b' have one address")
+        self.refused(2, "--config", self.path("twice", "[tenant *]\n[tenant *]\n"),
+                     said="line 2: there is a section of tenant '*' already")
+        self.refused(1, "--config", self.path("cpu", f"[nic a]\naddress = {ADDRESS}\nport = udp\n"
+                                                     "cpu = 1023\n"), said="run on cpu 1023")
         self.refused(2, "--socket", "here", said="a path from / on")
-        self.refused(2, "--config", self.path("two", "[nic a]\n[nic b]\n"), "--socket", "/x",
+        self.refused(2, "--config", self.path("two", "[nic a]\n[nic b]\nport = udp\n"), "--socket", "/x",
                      said="there are 2")
         self.refused(2, "--name", "a:b", said="--name is letters, digits, - and _, not 'a:b'")
         self.refused(2, "--ready-fd", "99", said="--ready-fd 99 is not open")

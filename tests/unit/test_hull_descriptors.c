@@ -84,7 +84,7 @@ static void test_what_quotas_can_need(void **state)
     (void)state;
     uint64_t one = needed("[nic a]\n");
     assert_true(one > 16384 && one < 32768);
-    assert_int_equal(needed("[nic a]\n[nic b]\n"), 2 * one);
+    assert_int_equal(needed("[nic a]\n[nic b]\nport = udp\n"), 2 * one);
     uint64_t little = needed("[tenant *]\napplications = 10\nqueues = 20\nmemories = 30\n");
     assert_in_range(little, 80, 80 + 1024);
     // Others can attach to a NIC of a group.
