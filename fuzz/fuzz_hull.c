@@ -188,6 +188,7 @@ static void propose_more(const struct app *a, struct vb_hull_request *r)
         break;
     case VB_HULL_PORT_TAKE:
     case VB_HULL_PORT_GIVE: r->number = 7471; break;
+    case VB_HULL_XRCD_DESTROY: r->number = a->xrcd; break;
     default: break;
     }
 }

@@ -327,6 +327,7 @@ struct vb_srq_opts {
 };
 
 int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd);
+int vb_xrcd_free(struct vb_nic *nic, uint32_t xrcd); // -EBUSY: queues use it; -ENOENT
 int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_srq **srq);
 int vb_srq_destroy(struct vb_srq *srq); // -EBUSY: queue pairs use it
 uint32_t vb_srq_num(const struct vb_srq *srq);

@@ -125,6 +125,7 @@ int vb_attach_qp_destroy(struct vb_attach *a, uint32_t qpn);
 int vb_attach_counter(struct vb_attach *a, uint32_t index, uint64_t *value);
 // ---- attach_queue.c: more of them
 int vb_attach_xrcd_alloc(struct vb_attach *a, uint32_t *xrcd);
+int vb_attach_xrcd_free(struct vb_attach *a, uint32_t xrcd);
 int vb_attach_mkey_find(struct vb_attach *a, const struct vb_hull_find *what, uint8_t **at);
 // Gives the completion queue a ring like the other's, which is in the heap.
 int vb_attach_cq_resize(struct vb_attach *a, uint32_t cqn, struct vb_driver_cq *cq,

@@ -32,6 +32,15 @@ int vb_attach_xrcd_alloc(struct vb_attach *a, uint32_t *xrcd)
     return err;
 }
 
+// With the hull all is gone, too.
+int vb_attach_xrcd_free(struct vb_attach *a, uint32_t xrcd)
+{
+    struct vb_hull_request request = {.op = VB_HULL_XRCD_DESTROY, .number = xrcd};
+    struct vb_hull_reply reply;
+    int err = call(a, &request, &reply);
+    return err == -ENOTCONN ? 0 : err;
+}
+
 int vb_attach_mkey_find(struct vb_attach *a, const struct vb_hull_find *what, uint8_t **at)
 {
     struct vb_hull_request request = {.op = VB_HULL_KEY_FIND, .find = *what};

@@ -116,6 +116,7 @@ enum vb_hull_op {
     VB_HULL_PORT_TAKE, // number is the port, value its space
     VB_HULL_PORT_GIVE,
     VB_HULL_COPY_BEGIN, // memory that is not shared may be registered from now on
+    VB_HULL_XRCD_DESTROY,
     VB_HULL_OPS,
 };
 

@@ -104,7 +104,8 @@ struct vb_nic {
     atomic_uint waiting;  // control calls that want the lanes; pollers step back
     atomic_uint shares;   // of all lanes
     struct vb_fifo pds, mrs, mws, cqs, channels, srqs, programs, qps;
-    uint32_t xrcds;
+    struct vb_fifo xrcds;
+    uint32_t xrcds_made;
     struct vb_qp *qp_by_index[VB_DOORBELL_QPS];
     void **cq_by_number;
     void **srq_by_number; // never moves: threads that poll look into it without a lock
@@ -162,10 +163,18 @@ struct vb_cq {
     struct vb_driver_cq driver;
 };
 
+// A domain of extended reliable connections.
+struct vb_xrcd {
+    struct vb_link link;
+    uint32_t number;
+    uint32_t users; // shared receive queues and queue pairs
+};
+
 struct vb_srq {
     struct vb_link link;
     struct vb_nic *nic;
-    struct vb_cq *cq; // of an XRC queue
+    struct vb_cq *cq; // of an XRC queue,
+    struct vb_xrcd *xrcd;
     uint32_t srqn;
     struct vb_driver_srq driver;
 };
@@ -183,7 +192,8 @@ struct vb_qp {
     struct vb_nic *nic;
     struct vb_pd *pd;
     struct vb_program *program;
-    struct vb_fifo code; // its rings as memory
+    struct vb_xrcd *xrcd; // of one that receives for its domain; NULL: it is none
+    struct vb_fifo code;  // its rings as memory
     enum vb_service service;
     atomic_bool sending, receiving; // being posted to
     bool settled;                   // its last answers have left
@@ -292,6 +302,11 @@ void vb_host_forget_life(struct vb_qp *qp);
 void vb_host_finish_reset(struct vb_qp *qp);
 // Another state may make work, which a sleeping helper must hear of
 void vb_host_run_soon(struct vb_qp *qp);
+
+// ---- xrc.c: needs the locks. NULL: there is none, as of number 0.
+struct vb_xrcd *vb_host_xrcd_find(struct vb_nic *nic, uint32_t number);
+// When nobody uses them any more.
+void vb_host_xrcds_free(struct vb_nic *nic);
 
 // ---- guard.c
 // Of all regions, which is told on standard error, or of those that ask for it.

@@ -212,6 +212,7 @@ static void init_lists(struct vb_nic *nic)
     vb_fifo_init(&nic->srqs);
     vb_fifo_init(&nic->programs);
     vb_fifo_init(&nic->qps);
+    vb_fifo_init(&nic->xrcds);
 }
 
 // Bytes in flight to a peer whose buffer is like ours. It counts its bookkeeping, too: of Debian's
@@ -309,6 +310,7 @@ struct vb_nic *vb_host_alloc(uint32_t lanes)
 void vb_host_free(struct vb_nic *nic)
 {
     vb_inspect_close(nic);
+    vb_host_xrcds_free(nic);
     if (nic->dev && !nic->orphan)
         vb_nic_trace(nic, 0);
     if (nic->dev)

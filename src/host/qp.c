@@ -51,7 +51,8 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
         .program = o->program ? o->program->number : 0,
         .gsi = o->management,
     };
-    if (o->xrcd > nic->xrcds || o->send_cq->driver.audits || o->recv_cq->driver.audits)
+    qp->xrcd = vb_host_xrcd_find(nic, o->xrcd);
+    if ((o->xrcd && !qp->xrcd) || o->send_cq->driver.audits || o->recv_cq->driver.audits)
         return -EINVAL;
     int err = vb_device_qp_create(nic, &attr, &d->qpn);
     if (err)
@@ -59,6 +60,8 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
     d->doorbells = vb_device_doorbells(nic, o->send_cq->lane);
     nic->qp_by_index[d->qpn & (VB_DOORBELL_QPS - 1)] = qp;
     vb_fifo_push(&nic->qps, &qp->link);
+    if (qp->xrcd)
+        qp->xrcd->users++;
     return 0;
 }
 
@@ -188,6 +191,8 @@ int vb_qp_destroy(struct vb_qp *qp)
     }
     nic->qp_by_index[qp->driver.qpn & (VB_DOORBELL_QPS - 1)] = NULL;
     vb_link_remove(&qp->link);
+    if (qp->xrcd)
+        qp->xrcd->users--;
     vb_host_unshare(&qp->share, qp->send_cq->lane);
     vb_host_unlock(nic);
     free_rings(qp);

@@ -1,25 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared receive queues and the domains of extended reliable connections.
+// Shared receive queues.
 #include "host/device.h"
 #include "host/host.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-int vb_xrcd_alloc(struct vb_nic *nic, uint32_t *xrcd)
-{
-    if (vb_host_is_foreign(nic))
-        return -EPERM;
-    int err = 0;
-    vb_host_lock(nic);
-    if (nic->attach)
-        err = vb_attach_xrcd_alloc(nic->attach, &nic->xrcds); // of ever larger numbers
-    else
-        nic->xrcds++;
-    *xrcd = nic->xrcds;
-    vb_host_unlock(nic);
-    return err;
-}
 
 static int create_context(struct vb_srq *srq, struct vb_pd *pd, const struct vb_srq_opts *o)
 {
@@ -31,15 +16,21 @@ static int create_context(struct vb_srq *srq, struct vb_pd *pd, const struct vb_
                                       .dbrec = srq->driver.dbrec,
                                       .xrcd = o->xrcd,
                                       .cqn = o->cq ? o->cq->cqn : 0};
+    srq->xrcd = vb_host_xrcd_find(nic, o->xrcd);
+    if (o->xrcd && !srq->xrcd)
+        return -EINVAL;
     int err = vb_device_srq_create(nic, &attr, &srq->srqn);
     if (err)
         return err;
     err = vb_host_enlist(&nic->srq_by_number, &nic->srq_room, srq->srqn, srq);
-    if (err)
+    if (err) {
         vb_device_srq_destroy(nic, srq->srqn);
-    else
-        vb_fifo_push(&nic->srqs, &srq->link);
-    return err;
+        return err;
+    }
+    vb_fifo_push(&nic->srqs, &srq->link);
+    if (srq->xrcd)
+        srq->xrcd->users++;
+    return 0;
 }
 
 static void free_rings(struct vb_srq *srq)
@@ -69,8 +60,7 @@ int vb_srq_create(struct vb_pd *pd, const struct vb_srq_opts *opts, struct vb_sr
     int err = vb_driver_srq_init(&srq->driver, opts->depth, opts->sge);
     if (!err) {
         vb_host_lock(nic);
-        err = opts->xrcd > nic->xrcds ? -EINVAL : 0;
-        if (!err && nic->attach)
+        if (nic->attach)
             err = vb_attach_place_srq(nic->attach, &srq->driver);
         if (!err)
             err = create_context(srq, pd, opts);
@@ -95,6 +85,8 @@ int vb_srq_destroy(struct vb_srq *srq)
     if (!err) {
         nic->srq_by_number[srq->srqn - 1] = NULL;
         vb_link_remove(&srq->link);
+        if (srq->xrcd)
+            srq->xrcd->users--;
         if (srq->cq && !nic->orphan && !srq->cq->share.bell)
             vb_driver_cq_clean_srq(&srq->cq->driver, srq->srqn);
         vb_host_forget_events(nic, VB_HOST_SRQ, srq->srqn);

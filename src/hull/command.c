@@ -10,6 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum {
+    NAME_TRIES = 64, // numbers that are looked at for one that is free
+};
+
 // ---- what all need
 
 struct vb_hull_object *vb_hull_find(struct vb_hull_command *c, enum vb_hull_kind kind,
@@ -65,7 +69,6 @@ static void pd_create(struct vb_hull_command *c)
     c->client->tenant->used.regions--;
 }
 
-// Numbers are the NIC's, and none comes twice: who has one can name no other's queues by it.
 bool vb_hull_is_service(struct vb_hull_command *c, const char *what)
 {
     if (c->client->service[0])
@@ -74,21 +77,37 @@ bool vb_hull_is_service(struct vb_hull_command *c, const char *what)
     return c->client->service[0];
 }
 
-static void xrcd_create(struct vb_hull_command *c)
+static bool is_domain(const struct vb_hull *hull, uint32_t number)
+{
+    for (struct vb_link *l = hull->clients.head.next; l != &hull->clients.head; l = l->next)
+        if (vb_hull_object_find(VB_CONTAINER_OF(l, struct vb_hull_client, link), VB_HULL_XRCD,
+                                number))
+            return true;
+    return false;
+}
+
+// Numbers are the NIC's, and no two have the same at a time: who has one can name no other's queues
+// by it. They begin anew when all were given, and who finds many in use then has to ask again.
+static bool name_domain(struct vb_hull_command *c, uint32_t *number)
 {
     struct vb_hull *hull = c->client->hull;
 
-    if (vb_hull_is_service(c, "domains of XRC"))
-        return;
-    if (hull->xrcds == UINT32_MAX) {
-        vb_hull_refuse(c->reply, -ENOSPC, "the NIC has no more domains of XRC");
-        return;
+    for (uint32_t tries = 0; tries < NAME_TRIES; tries++) {
+        *number = ++hull->xrcds;
+        if (*number && !is_domain(hull, *number))
+            return true;
     }
-    if (!charge_region(c))
+    vb_hull_refuse(c->reply, -EAGAIN, "many domains of XRC are in use: ask again");
+    return false;
+}
+
+static void xrcd_create(struct vb_hull_command *c)
+{
+    uint32_t number;
+
+    if (vb_hull_is_service(c, "domains of XRC") || !charge_region(c))
         return;
-    if (enter(c, VB_HULL_XRCD, hull->xrcds + 1))
-        hull->xrcds++;
-    else
+    if (!name_domain(c, &number) || !enter(c, VB_HULL_XRCD, number))
         c->client->tenant->used.regions--;
 }
 
@@ -394,6 +413,7 @@ static void dispatch(struct vb_hull_command *c, int fd)
     case VB_HULL_MEMORY_OPEN: vb_hull_memory_open(c->client, r->number, c->reply, c->give); break;
     case VB_HULL_ACCOUNT: vb_hull_tell_account(c->client, &c->reply->account); break;
     case VB_HULL_XRCD_CREATE: xrcd_create(c); break;
+    case VB_HULL_XRCD_DESTROY: destroy(c, VB_HULL_XRCD, r->number); break;
     case VB_HULL_KEY_FIND: key_find(c); break;
     case VB_HULL_COPY_BEGIN: vb_hull_copy_begin(c); break;
     case VB_HULL_CQ_RESIZE:

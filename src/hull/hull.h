@@ -128,8 +128,9 @@ struct vb_hull_object {
     uint32_t entries; // charged
     struct vb_hull_hold *hold[3];
     struct vb_hull_object *channel;  // of a completion queue
-    uint32_t users;                  // of a channel
-    int fd;                          // of a channel: the hull's end; -1: nobody listens
+    struct vb_hull_object *xrcd;     // of a shared receive queue or a queue pair in it
+    uint32_t users;                  // of a channel, or a domain of XRC
+    int fd;                          // of a channel or a seat: the hull's end; -1: nobody listens
     struct vb_hull_request *made;    // of a service: as it was asked for
     struct vb_hull_watch *watch;     // of a queue by hand; NULL: none
     uint32_t *record;                // of a queue pair or completion queue

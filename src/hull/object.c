@@ -81,6 +81,8 @@ void vb_hull_object_remove(struct vb_hull_object *object)
             object->hold[i]->users--;
     if (object->channel)
         object->channel->users--;
+    if (object->xrcd)
+        object->xrcd->users--;
     free(object->made);
     free(object);
 }

@@ -70,6 +70,14 @@ static struct vb_hull_object *enter(struct vb_hull_command *c, enum vb_hull_kind
     return o;
 }
 
+// Of what names a domain of XRC: that one stays as long.
+static void join_domain(struct vb_hull_object *o, uint32_t xrcd)
+{
+    o->xrcd = xrcd ? vb_hull_object_find(o->client, VB_HULL_XRCD, xrcd) : NULL;
+    if (o->xrcd)
+        o->xrcd->users++;
+}
+
 // ---- completion queues
 
 static bool find_channel(struct vb_hull_command *c, uint32_t number,
@@ -181,9 +189,13 @@ static void srq_create(struct vb_hull_command *c)
     attr.dbrec = attr.ring ? find(c, &q->record, RECORD_BYTES, &hold[1]) : NULL;
     if (!attr.dbrec || !charge(c, false, q->entries))
         return;
-    if (vb_hull_judge(c, vb_dev_srq_create(c->dev, &attr, &srqn), "this shared receive queue") &&
-        !enter(c, VB_HULL_SRQ, srqn, q->entries, hold))
-        vb_dev_srq_destroy(c->dev, srqn);
+    if (vb_hull_judge(c, vb_dev_srq_create(c->dev, &attr, &srqn), "this shared receive queue")) {
+        struct vb_hull_object *o = enter(c, VB_HULL_SRQ, srqn, q->entries, hold);
+        if (o)
+            join_domain(o, q->xrcd);
+        else
+            vb_dev_srq_destroy(c->dev, srqn);
+    }
     if (c->reply->error)
         discharge(c, false, q->entries);
 }
@@ -268,6 +280,7 @@ static void make_qp(struct vb_hull_command *c, const struct vb_qpc_attr *attr, u
         return;
     }
     o->record = attr->dbrec;
+    join_domain(o, attr->xrcd);
     c->client->hull->qp[qpn & (VB_DOORBELL_QPS - 1)] = o;
     if (seat)
         seat->qp = o;

@@ -79,14 +79,30 @@ struct ibv_xrcd *vb_verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd
     return &x->xrcd;
 }
 
+// The last handle of a domain ends it. Needs the process's lock.
+static void end_domain(struct vb_nic *nic, uint32_t number)
+{
+    for (struct vb_link *l = vb_verbs_contexts()->head.next; l != &vb_verbs_contexts()->head;
+         l = l->next) {
+        struct vb_verbs_context *c = VB_CONTAINER_OF(l, struct vb_verbs_context, link);
+        for (struct vb_link *k = c->xrcds.head.next; c->nic == nic && k != &c->xrcds.head;
+             k = k->next)
+            if (VB_CONTAINER_OF(k, struct vb_verbs_xrcd, link)->number == number)
+                return;
+    }
+    vb_xrcd_free(nic, number);
+}
+
 int vb_verbs_close_xrcd(struct ibv_xrcd *ibv)
 {
     struct vb_verbs_xrcd *x = VB_VERBS_CAST(vb_verbs_xrcd, ibv);
 
     vb_verbs_process_lock();
     int err = x->users ? -EBUSY : vb_cq_destroy(x->cq);
-    if (!err)
+    if (!err) {
         vb_link_remove(&x->link);
+        end_domain(vb_verbs_of(ibv->context)->nic, x->number);
+    }
     vb_verbs_process_unlock();
     if (err)
         return vb_verbs_fail(-err, "ibv_close_xrcd", "queue pairs or receive queues use it");

@@ -65,6 +65,7 @@ static void refuse_making(const struct duo_end *e)
     REFUSED(vb_channel_create(e->nic, &channel));
     REFUSED(vb_cq_create(e->nic, &(struct vb_cq_opts){.entries = 4}, &cq));
     REFUSED(vb_xrcd_alloc(e->nic, &xrcd));
+    REFUSED(vb_xrcd_free(e->nic, 1));
     REFUSED(vb_srq_create(e->pd, &(struct vb_srq_opts){.depth = 4}, &srq));
     REFUSED(vb_qp_create(e->pd, &with, &qp));
     REFUSED(vb_program_create(e->pd, &(struct vb_program_opts){0}, &program));

@@ -482,6 +482,18 @@ static void test_extended_connections(void **state)
     duo_post(&d, here, wr, 0, 8);
     assert_int_not_equal(duo_wait(d.end[0].cq).status, VB_WC_OK);
     duo_expect_quiet(cq);
+    // A domain goes when neither queues nor queue pairs are in it, and is not found then.
+    assert_int_equal(vb_xrcd_free(e->nic, xrcd[1]), -EBUSY);
+    assert_int_equal(vb_srq_destroy(srq[2]), 0);
+    assert_int_equal(vb_xrcd_free(e->nic, xrcd[1]), 0);
+    assert_int_equal(vb_xrcd_free(e->nic, xrcd[1]), -ENOENT);
+    const struct vb_srq_opts late = {.depth = 4, .xrcd = xrcd[1], .cq = cq};
+    assert_int_equal(vb_srq_create(e->pd, &late, &srq[2]), -EINVAL);
+    assert_int_equal(vb_srq_destroy(srq[0]), 0);
+    assert_int_equal(vb_srq_destroy(srq[1]), 0);
+    assert_int_equal(vb_xrcd_free(e->nic, xrcd[0]), -EBUSY);
+    assert_int_equal(vb_qp_destroy(there), 0);
+    assert_int_equal(vb_xrcd_free(e->nic, xrcd[0]), 0);
     duo_close(&d);
 }
 

@@ -134,6 +134,49 @@ static void test_domains_of_xrc(void **state)
     vb_hull_close(hull);
 }
 
+static struct vb_hull_reply free_domain(struct app *a, uint32_t xrcd, int error)
+{
+    return ask(a, (struct vb_hull_request){.op = VB_HULL_XRCD_DESTROY, .number = xrcd}, error);
+}
+
+static void test_domains_end(void **state)
+{
+    const struct vb_hull_request create = {.op = VB_HULL_XRCD_CREATE};
+    struct vb_hull *hull = hull_kit_open(0, "udp", "[tenant *]\nregions = 5\n");
+
+    (void)state;
+    hull->xrcds = UINT32_MAX - 3; // as after that many others
+    struct app victim = attach(hull), a = attach(hull); // two of each
+    for (uint32_t i = 0; i < 10; i++)
+        free_domain(&a, ask(&a, create, 0).number, 0);
+    hull->xrcds = victim.xrcd - 1;
+    uint32_t last = ask(&a, create, 0).number; // those that are in use are passed over
+    assert_int_equal(last, UINT32_MAX);
+    ask(&a, create, -EDQUOT);
+    free_domain(&a, last, 0);
+    free_domain(&a, last, -ENOENT);
+    free_domain(&a, victim.xrcd, -ENOENT);
+    free_domain(&a, 0, -ENOENT);
+    ask(&a, srq_request(&a, last, a.cqn), -ENOENT);
+    // One that is used stays.
+    uint32_t srqn = ask(&a, srq_request(&a, a.xrcd, a.cqn), 0).number;
+    struct vb_hull_request target = qp_request(&a, 7);
+    target.qp.type = VB_QPT_XRC_TGT;
+    target.qp.recv_entries = 0;
+    target.qp.srqn = a.xrcd;
+    uint32_t qpn = ask(&a, target, 0).number;
+    free_domain(&a, a.xrcd, -EBUSY);
+    ask(&a, (struct vb_hull_request){.op = VB_HULL_SRQ_DESTROY, .number = srqn}, 0);
+    free_domain(&a, a.xrcd, -EBUSY);
+    ask(&a, (struct vb_hull_request){.op = VB_HULL_QP_DESTROY, .number = qpn}, 0);
+    free_domain(&a, a.xrcd, 0);
+    ask(&a, target, -ENOENT);
+    leave(&a);
+    leave(&victim);
+    assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
+    vb_hull_close(hull);
+}
+
 static void test_keys_and_lists(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
@@ -294,7 +337,8 @@ static void test_overwritten_while_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_domains_of_xrc),         cmocka_unit_test(test_keys_and_lists),
+        cmocka_unit_test(test_domains_of_xrc),         cmocka_unit_test(test_domains_end),
+        cmocka_unit_test(test_keys_and_lists),
         cmocka_unit_test(test_another_ring),           cmocka_unit_test(test_groups_are_charged),
         cmocka_unit_test(test_overwritten_while_read),
     };
