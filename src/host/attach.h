@@ -133,8 +133,10 @@ int vb_attach_cq_resize(struct vb_attach *a, uint32_t cqn, struct vb_driver_cq *
 int vb_attach_qp_join(struct vb_attach *a, uint32_t qpn, const struct vb_ip *group);
 int vb_attach_qp_leave(struct vb_attach *a, uint32_t qpn, const struct vb_ip *group);
 int vb_attach_qp_spread(struct vb_attach *a, uint32_t qpn, const struct vb_spread_attr *attr);
-// What the ids of a connection manager begin with.
-int vb_attach_seat(struct vb_attach *a, struct vb_hull_prefix *prefix);
+// What the ids of a connection manager begin with, and a descriptor that tells of first packets.
+int vb_attach_seat(struct vb_attach *a, struct vb_hull_prefix *prefix, int *heard_fd);
+// The queue pairs that it tells of; how many there are, or -ENOTCONN: the hull is gone.
+int vb_attach_heard(int heard_fd, uint32_t *qpn, int most);
 // Memory that is not shared may be registered from now on.
 int vb_attach_copy_begin(struct vb_attach *a);
 int vb_attach_serve(struct vb_port *port, uint32_t space, uint16_t number, bool serves);

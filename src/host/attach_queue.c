@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     BATCH = 16, // completions that are copied before it is asked whether they still were there
@@ -147,15 +148,33 @@ int vb_attach_qp_spread(struct vb_attach *a, uint32_t qpn, const struct vb_sprea
 
 // ---- connection managers
 
-int vb_attach_seat(struct vb_attach *a, struct vb_hull_prefix *prefix)
+int vb_attach_seat(struct vb_attach *a, struct vb_hull_prefix *prefix, int *heard_fd)
 {
     struct vb_hull_request request = {.op = VB_HULL_SEAT_TAKE};
     struct vb_hull_reply reply;
-    int err = call(a, &request, &reply);
+    int fds[VB_HULL_FDS];
+    int err = vb_attach_call(a, &request, &reply, -1, fds);
 
-    if (!err)
-        *prefix = reply.prefix;
-    return err;
+    if (err)
+        return err;
+    if (fds[1] >= 0)
+        close(fds[1]);
+    *prefix = reply.prefix;
+    *heard_fd = fds[0];
+    return fds[0] >= 0 ? 0 : -EPROTO;
+}
+
+int vb_attach_heard(int heard_fd, uint32_t *qpn, int most)
+{
+    struct vb_hull_event event;
+
+    for (int count = 0; count < most; count++) {
+        ssize_t bytes = recv(heard_fd, &event, sizeof event, MSG_DONTWAIT);
+        if (bytes != sizeof event)
+            return bytes == 0 ? -ENOTCONN : count;
+        qpn[count] = event.number;
+    }
+    return most;
 }
 
 int vb_attach_serve(struct vb_port *port, uint32_t space, uint16_t number, bool serves)

@@ -48,6 +48,8 @@ struct vb_host_cm {
     struct vb_cm_ports *ports;
     uint32_t heard[HEARD]; // queue pairs, under the NIC's event_lock
     atomic_uint heards;
+    int heard_fd; // the same of a hull; -1: the NIC is this process's
+    bool lost;    // the hull is gone: its descriptors are readable for ever
     int wake_fd, event_fd;
     bool told;              // event_fd says that there are events
     uint64_t sleeps_to_ns;  // what the thread waits for
@@ -172,11 +174,22 @@ static void tell_heard(struct vb_host_cm *h)
         vb_cm_heard_on(h->cm, vb_clock_ns(), heard[i]);
 }
 
+static void tell_heard_there(struct vb_host_cm *h)
+{
+    uint32_t qpn[HEARD];
+    int count = h->heard_fd >= 0 && !h->lost ? vb_attach_heard(h->heard_fd, qpn, HEARD) : 0;
+
+    for (int i = 0; i < count; i++)
+        vb_cm_heard_on(h->cm, vb_clock_ns(), qpn[i]);
+    h->lost |= count < 0;
+}
+
 // Everything that can be done now. Returns when to come again.
 static uint64_t serve(struct vb_host_cm *h)
 {
     poll_all(h);
     tell_heard(h);
+    tell_heard_there(h);
     uint64_t next_ns = vb_cm_poll(h->cm, vb_clock_ns());
     send_all(h);
     tell(h);
@@ -185,14 +198,15 @@ static uint64_t serve(struct vb_host_cm *h)
 
 // ---- the thread
 
-static void wait_until(struct vb_host_cm *h, uint64_t until_ns)
+static void wait_until(struct vb_host_cm *h, bool lost, uint64_t until_ns)
 {
-    struct pollfd fds[] = {{.fd = vb_channel_fd(h->channel), .events = POLLIN},
-                           {.fd = h->wake_fd, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = h->wake_fd, .events = POLLIN},
+                           {.fd = vb_channel_fd(h->channel), .events = POLLIN},
+                           {.fd = h->heard_fd, .events = POLLIN}};
     uint64_t now_ns = vb_clock_ns(), left_ns = until_ns > now_ns ? until_ns - now_ns : 0, drained;
     struct timespec left = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
 
-    ppoll(fds, 2, until_ns == UINT64_MAX ? NULL : &left, NULL);
+    ppoll(fds, lost ? 1 : 3, until_ns == UINT64_MAX ? NULL : &left, NULL);
     (void)!read(h->wake_fd, &drained, sizeof drained);
 }
 
@@ -209,8 +223,9 @@ static void *run(void *arg)
         vb_cq_arm(h->cq, false);
         h->sleeps_to_ns = serve(h);
         uint64_t until_ns = h->sleeps_to_ns;
+        bool lost = h->lost;
         pthread_mutex_unlock(&h->lock);
-        wait_until(h, until_ns);
+        wait_until(h, lost, until_ns);
         pthread_mutex_lock(&h->lock);
     }
     pthread_mutex_unlock(&h->lock);
@@ -311,14 +326,15 @@ static int open_queue(struct vb_host_cm *h)
 }
 
 // Who shares an address with others has ids of its own.
-static int set_prefix(struct vb_nic *nic, struct vb_cm_opts *opts)
+static int set_prefix(struct vb_host_cm *h, struct vb_cm_opts *opts)
 {
+    struct vb_nic *nic = h->nic;
     const struct vb_port *port = nic->lane[0].port;
     struct vb_hull_prefix prefix;
 
     if (nic->attach) {
         vb_host_lock(nic);
-        int err = vb_attach_seat(nic->attach, &prefix);
+        int err = vb_attach_seat(nic->attach, &prefix, &h->heard_fd);
         vb_host_unlock(nic);
         if (err)
             return err;
@@ -342,7 +358,7 @@ static int make_manager(struct vb_host_cm *h, const struct vb_cm_opts *given)
     if (!opts.seed[0] && !opts.seed[1] &&
         getrandom(opts.seed, sizeof opts.seed, 0) != sizeof opts.seed)
         return -EIO;
-    int err = set_prefix(h->nic, &opts);
+    int err = set_prefix(h, &opts);
     if (err)
         return err;
     opts.outbox = opts.outbox ? opts.outbox : OUTBOX;
@@ -358,6 +374,7 @@ int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb
     if (!h)
         return -ENOMEM;
     h->nic = nic;
+    h->heard_fd = -1;
     pthread_mutex_init(&h->lock, NULL);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     h->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -419,6 +436,8 @@ void vb_host_cm_close(struct vb_host_cm *h)
         close(h->wake_fd);
     if (h->event_fd >= 0)
         close(h->event_fd);
+    if (h->heard_fd >= 0)
+        close(h->heard_fd);
     vb_cm_ports_destroy(h->ports);
     vb_cm_destroy(h->cm);
     pthread_mutex_destroy(&h->lock);

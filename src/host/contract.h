@@ -112,7 +112,8 @@ enum vb_hull_op {
     VB_HULL_QP_JOIN,
     VB_HULL_QP_LEAVE,
     VB_HULL_QP_SPREAD,
-    VB_HULL_SEAT_TAKE, // of a connection manager; reply: what its ids begin with
+    VB_HULL_SEAT_TAKE, // of a connection manager; reply: what its ids begin with, and a socket of
+                       // events (below) of queue pairs whose first packet came
     VB_HULL_PORT_TAKE, // number is the port, value its space
     VB_HULL_PORT_GIVE,
     VB_HULL_COPY_BEGIN, // memory that is not shared may be registered from now on

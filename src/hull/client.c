@@ -434,5 +434,7 @@ bool vb_hull_event(struct vb_hull *hull, const struct vb_event *e)
     const struct vb_hull_event event = {kinds[e->kind], e->number};
     if (o->client->events >= 0)
         vb_contract_send(o->client->events, &event, sizeof event, MSG_DONTWAIT, NULL, 0);
+    if (e->kind == VB_EVENT_COMM_EST)
+        vb_hull_manager_hears(o->client, &event);
     return true;
 }

@@ -313,6 +313,9 @@ void vb_hull_copy_end(struct vb_hull *hull, struct vb_hull_process *process); //
 void vb_hull_seat_end(struct vb_hull_object *seat);
 void vb_hull_port_end(struct vb_hull_object *port);
 void vb_hull_manager_ends(struct vb_hull_object *qp);
+// The first packet of one of the application's queue pairs came: its manager, if it has one, may
+// have waited for that.
+void vb_hull_manager_hears(struct vb_hull_client *client, const struct vb_hull_event *event);
 
 // ---- memory.c
 int vb_hull_memory_create(struct vb_hull_client *client, const struct vb_hull_memory *wanted,

@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     SEATS_SPARED = 32, // for users who have few,
@@ -299,15 +301,42 @@ void vb_hull_seat_end(struct vb_hull_object *seat)
         watch(hull, false);
 }
 
+// Another one than the application has: of a socket that is full the RTUs have to tell.
+static bool open_ear(struct vb_hull_command *c, struct vb_hull_object *seat)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+        vb_hull_refuse(c->reply, -errno, "the hull is out of descriptors");
+        return false;
+    }
+    shutdown(pair[0], SHUT_RD); // as of events
+    if (seat->fd >= 0)
+        close(seat->fd);
+    seat->fd = pair[0];
+    *c->give = pair[1];
+    *c->close_it = true;
+    return true;
+}
+
 static void seat_take(struct vb_hull_command *c)
 {
-    const struct vb_hull_object *seat =
+    struct vb_hull_object *seat =
         vb_hull_is_service(c, "connection manager") ? NULL : find_own_seat(c);
 
-    if (seat)
+    if (seat && open_ear(c, seat))
         c->reply->prefix =
             (struct vb_hull_prefix){.prefix = slot_of(c->client->hull) << SEAT_BITS | seat->number,
                                     .bits = VB_CM_PREFIX_BITS + SEAT_BITS};
+}
+
+void vb_hull_manager_hears(struct vb_hull_client *client, const struct vb_hull_event *event)
+{
+    struct vb_link *link = vb_fifo_first(&client->objects[VB_HULL_SEAT]);
+    int fd = link ? VB_CONTAINER_OF(link, struct vb_hull_object, link)->fd : -1;
+
+    if (fd >= 0)
+        vb_contract_send(fd, event, sizeof *event, MSG_DONTWAIT, NULL, 0);
 }
 
 // ---- ports

@@ -468,6 +468,7 @@ int main(void)
         DUO_TEST(test_no_port_is_left, "udp"),
         DUO_TEST(test_no_port_is_left, "shm"),
         DUO_PORTS(test_a_packet_for_the_rtu),
+        DUO_TEST(test_a_packet_for_the_rtu, "hull"),
         DUO_WAYS(test_is_refused),
         DUO_TEST(test_is_refused, "hull"),
         DUO_TEST(test_only_one, "udp"),

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -272,6 +273,32 @@ static void test_nobody_speaks_by_anothers_id(void **state)
     close_place(&p);
 }
 
+static uint64_t used_ns(void)
+{
+    struct timespec used;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+// Descriptors of a hull that is gone are readable for ever: a manager does not wait on them then.
+static void test_without_a_hull_a_manager_sleeps(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
+    struct vb_nic *nic = hull_kit_attach(hull);
+    struct vb_host_cm *cm;
+
+    (void)state;
+    assert_int_equal(vb_host_cm_open(nic, NULL, &cm), 0);
+    vb_hull_close(hull);
+    poll(NULL, 0, QUIET_MS); // in which it finds out
+    uint64_t before_ns = used_ns();
+    poll(NULL, 0, 4 * QUIET_MS);
+    assert_true(used_ns() - before_ns < QUIET_MS * UINT64_C(1000000));
+    vb_host_cm_close(cm);
+    vb_nic_close(nic);
+}
+
 static void test_seats_are_charged(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", "[tenant *]\nqueues = 4\n");
@@ -304,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_nobody_speaks_of_anothers_queue_pair),
         cmocka_unit_test(test_nobody_speaks_by_anothers_id),
         cmocka_unit_test(test_seats_are_charged),
+        cmocka_unit_test(test_without_a_hull_a_manager_sleeps),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -145,7 +146,7 @@ static void test_domains_end(void **state)
     struct vb_hull *hull = hull_kit_open(0, "udp", "[tenant *]\nregions = 5\n");
 
     (void)state;
-    hull->xrcds = UINT32_MAX - 3; // as after that many others
+    hull->xrcds = UINT32_MAX - 3;                       // as after that many others
     struct app victim = attach(hull), a = attach(hull); // two of each
     for (uint32_t i = 0; i < 10; i++)
         free_domain(&a, ask(&a, create, 0).number, 0);
@@ -287,6 +288,65 @@ static void test_groups_are_charged(void **state)
     vb_hull_close(hull);
 }
 
+// ---- first packets
+
+static int take_seat(const struct app *a)
+{
+    const struct vb_hull_request r = {.op = VB_HULL_SEAT_TAKE};
+    struct vb_hull_reply reply;
+    int fds[VB_HULL_FDS];
+
+    assert_int_equal(vb_contract_send(a->fd, &r, sizeof r, 0, NULL, 0), 0);
+    assert_int_equal(vb_contract_receive(a->fd, &reply, sizeof reply, 0, fds), sizeof reply);
+    assert_int_equal(reply.error, 0);
+    assert_true(fds[0] >= 0 && fds[1] < 0);
+    return fds[0];
+}
+
+static void come(struct vb_hull *hull, uint32_t qpn)
+{
+    const struct vb_event event = {.kind = VB_EVENT_COMM_EST, .number = qpn};
+
+    vb_host_lock(hull->nic);
+    vb_hull_event(hull, &event);
+    vb_host_unlock(hull->nic);
+}
+
+// The manager of who has the queue pair is told, and no other.
+static void test_first_packets(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
+    struct app victim = attach(hull), a = attach(hull), alone = attach(hull);
+    int ear = take_seat(&a), theirs = take_seat(&victim);
+    struct vb_hull_event event;
+
+    (void)state;
+    come(hull, alone.qpn); // who has no manager
+    come(hull, victim.qpn);
+    assert_false(duo_is_readable(ear, DUO_QUIET_MS));
+    assert_int_equal(recv(theirs, &event, sizeof event, 0), sizeof event);
+    assert_int_equal(event.kind, VB_NIC_EVENT_QP_ESTABLISHED);
+    assert_int_equal(event.number, victim.qpn);
+    for (unsigned i = 0; i < 10000; i++) // nobody reads them, and nobody waits for that
+        come(hull, a.qpn);
+    int again = take_seat(&a); // the new one is in use, the old one is at its end
+    come(hull, a.qpn);
+    assert_int_equal(recv(again, &event, sizeof event, 0), sizeof event);
+    assert_int_equal(event.number, a.qpn);
+    ssize_t bytes;
+    while ((bytes = recv(ear, &event, sizeof event, 0)) > 0)
+        ;
+    assert_int_equal(bytes, 0);
+    close(ear);
+    close(again);
+    close(theirs);
+    leave(&a);
+    leave(&alone);
+    leave(&victim);
+    assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
+    vb_hull_close(hull);
+}
+
 // ---- a queue that ignores overruns
 
 // The hull overwrites entries while they are read: what is told of was there, whole and in order.
@@ -337,10 +397,10 @@ static void test_overwritten_while_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_domains_of_xrc),         cmocka_unit_test(test_domains_end),
-        cmocka_unit_test(test_keys_and_lists),
-        cmocka_unit_test(test_another_ring),           cmocka_unit_test(test_groups_are_charged),
-        cmocka_unit_test(test_overwritten_while_read),
+        cmocka_unit_test(test_domains_of_xrc),     cmocka_unit_test(test_domains_end),
+        cmocka_unit_test(test_keys_and_lists),     cmocka_unit_test(test_another_ring),
+        cmocka_unit_test(test_groups_are_charged), cmocka_unit_test(test_overwritten_while_read),
+        cmocka_unit_test(test_first_packets),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }
