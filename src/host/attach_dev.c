@@ -72,6 +72,16 @@ int vb_attach_pd_destroy(struct vb_attach *a, uint32_t pd)
     return end(a, VB_HULL_PD_DESTROY, pd);
 }
 
+// What need not be there may be said to go on to the end of all memory; no process has any there.
+static uint64_t len_of_copied(const struct vb_mkey_attr *attr)
+{
+    uint64_t most = INT64_MAX - (uintptr_t)attr->base;
+    return attr->guarded && (uintptr_t)attr->base <= INT64_MAX && attr->len > most ? most
+                                                                                   : attr->len;
+}
+
+// Guarded memory needs nothing more: what is shared cannot go while the hull has it mapped, and
+// what is copied is looked for in each access anyway.
 static int put_key(struct vb_attach *a, const struct vb_mkey_attr *attr, struct vb_hull_key *key)
 {
     *key = (struct vb_hull_key){.start = attr->start,
@@ -79,13 +89,12 @@ static int put_key(struct vb_attach *a, const struct vb_mkey_attr *attr, struct 
                                 .pd = attr->pd,
                                 .kind = attr->kind,
                                 .access = attr->access};
-    if (attr->guarded)
-        return vb_attach_refuse(a, "guarded memory");
     if (attr->kind != VB_MKEY_REGION || vb_attach_find(a, attr->base, attr->len, &key->at))
         return 0;
     if (!a->copies)
         return -EFAULT;
     key->kind = VB_MKEY_COPIED;
+    key->len = len_of_copied(attr);
     key->at = (struct vb_hull_place){.offset = (uintptr_t)attr->base};
     return 0;
 }

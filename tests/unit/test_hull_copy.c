@@ -6,6 +6,7 @@
 #include "pair.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -291,6 +292,65 @@ static void test_own_pages_that_are_gone(void **state)
     close_ends(&d);
 }
 
+// ---- guarded memory
+
+// All that the process has, and will have: what is not there is an error of who asks for it.
+static void test_all_memory_at_once(void **state)
+{
+    struct duo d;
+    struct vb_mr *mr;
+    struct vb_mr_opts all = {.len = SIZE_MAX, .rights = DUO_RIGHTS};
+
+    open_ends(&d, *state, 1);
+    assert_int_equal(vb_mr_reg_as(d.end[1].pd, &all, &mr), -EFAULT);
+    all.guarded = true;
+    assert_int_equal(vb_mr_reg_as(d.end[1].pd, &all, &mr), 0);
+    uint8_t *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(at, MAP_FAILED);
+    assert_int_equal(remote(&d, VB_WR_WRITE, at, vb_mr_key(mr)), VB_WC_OK);
+    munmap(at, PAGE);
+    assert_int_equal(remote(&d, VB_WR_WRITE, at, vb_mr_key(mr)), VB_WC_REMOTE_OPERATION);
+    at = (uint8_t *)(UINTPTR_MAX - PAGE);
+    assert_int_equal(remote(&d, VB_WR_READ, at, vb_mr_key(mr)), VB_WC_REMOTE_ACCESS);
+    const struct vb_mr_opts some = {
+        .addr = d.end[1].memory, .len = PAGE, .rights = DUO_RIGHTS, .guarded = true};
+    assert_int_equal(vb_mr_change(mr, d.end[1].pd, &some), 0);
+    assert_int_equal(remote(&d, VB_WR_READ, d.end[1].memory, vb_mr_key(mr)), VB_WC_OK);
+    close_ends(&d);
+}
+
+// What is shared the hull has mapped, too: it is there, whatever the application unmaps.
+static void test_shared_memory_cannot_go(void **state)
+{
+    struct duo d;
+    struct vb_mr *mr;
+    uint8_t word[8];
+    int fd = memfd_create("shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    duo_open(&d, *state);
+    assert_true(fd >= 0 && ftruncate(fd, PAGE) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    uint8_t *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(at, MAP_FAILED);
+    assert_int_equal(vb_hull_give(d.end[1].nic, fd, at), 0);
+    struct vb_mr_opts opts = {.addr = at, .len = PAGE, .rights = DUO_RIGHTS, .guarded = true};
+    assert_int_equal(vb_mr_reg_as(d.end[1].pd, &opts, &mr), 0);
+    munmap(at, PAGE);
+    duo_fill(d.end[0].memory, sizeof word, 3);
+    assert_int_equal(remote(&d, VB_WR_WRITE, at, vb_mr_key(mr)), VB_WC_OK);
+    assert_int_equal(pread(fd, word, sizeof word, 0), sizeof word);
+    assert_memory_equal(word, d.end[0].memory, sizeof word);
+    assert_int_equal(vb_hull_free(d.end[1].nic, at), -EBUSY); // nor can it be taken back
+    assert_int_equal(vb_mr_dereg(mr), 0);
+    opts.len = PAGE + 1; // guarded or not, what is not shared is not
+    assert_int_equal(vb_mr_reg_as(d.end[1].pd, &opts, &mr), -EFAULT);
+    opts.addr = NULL;
+    opts.len = SIZE_MAX;
+    assert_int_equal(vb_mr_reg_as(d.end[1].pd, &opts, &mr), -EFAULT);
+    assert_int_equal(vb_hull_free(d.end[1].nic, at), 0);
+    close(fd);
+    duo_close(&d);
+}
+
 // ---- a process of its own, which is stopped, and then killed
 
 struct hello {
@@ -383,6 +443,8 @@ int main(void)
         DUO_TEST(test_lists, "hull"),
         DUO_TEST(test_pages_that_are_gone, "hull"),
         DUO_TEST(test_own_pages_that_are_gone, "hull"),
+        DUO_TEST(test_all_memory_at_once, "hull"),
+        DUO_TEST(test_shared_memory_cannot_go, "hull"),
         DUO_TEST(test_who_is_stopped_is_read, "hull"),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
