@@ -80,7 +80,7 @@ static struct vb_hull *open_hull(void)
 {
     static const char text[] = "[nic fuzz]\naddress = 127.0.0.1\nport = shm\n"
                                "[tenant *]\nentries = 4096\nbytes = 1M\nqueue_pairs = 8\n"
-                               "copy = yes\n";
+                               "copy = yes\nfaults = yes\n";
     struct vb_hull_config *config = malloc(sizeof *config);
     char error[VB_ERROR_TEXT];
 
@@ -189,6 +189,7 @@ static void propose_more(const struct app *a, struct vb_hull_request *r)
     case VB_HULL_PORT_TAKE:
     case VB_HULL_PORT_GIVE: r->number = 7471; break;
     case VB_HULL_XRCD_DESTROY: r->number = a->xrcd; break;
+    case VB_HULL_FAULTS: r->text = (struct vb_hull_text){.at = place(57344), .bytes = 64}; break;
     default: break;
     }
 }

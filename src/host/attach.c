@@ -3,6 +3,7 @@
 #include "host/attach.h"
 
 #include "host/host.h"
+#include "host/open.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -233,6 +234,12 @@ static int connect_nic(struct vb_nic *nic, const struct vb_nic_opts *opts, char 
     }
     if (!err)
         nic->helper.asleep_at = &a->page->asleep;
+    const char *rules = vb_host_fault_text(opts);
+    if (!err && strcmp(rules, "off") != 0) {
+        vb_host_lock(nic);
+        err = vb_attach_set_faults(a, rules, text);
+        vb_host_unlock(nic);
+    }
     return err;
 }
 

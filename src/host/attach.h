@@ -143,6 +143,9 @@ int vb_attach_serve(struct vb_port *port, uint32_t space, uint16_t number, bool 
 // Up to n completions of a queue that ignores overruns.
 int vb_attach_poll_overwritten(struct vb_cq *cq, vb_driver_find *find, struct vb_wc *wc, int n);
 
+// Faults on purpose of the application's own queue pairs.
+int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_text);
+
 // The device has it, but not for attached applications. Returns -EOPNOTSUPP.
 int vb_attach_refuse(struct vb_attach *a, const char *what);
 

@@ -6,6 +6,7 @@
 #include "host/driver_rings.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -184,6 +185,33 @@ int vb_attach_serve(struct vb_port *port, uint32_t space, uint16_t number, bool 
         .op = serves ? VB_HULL_PORT_TAKE : VB_HULL_PORT_GIVE, .number = number, .value = space};
     struct vb_hull_reply reply;
     return call(a, &request, &reply);
+}
+
+// ---- faults on purpose
+
+int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_text)
+{
+    struct vb_hull_request request = {.op = VB_HULL_FAULTS};
+    struct vb_hull_reply reply;
+    uint64_t bytes = strlen(rules) + 1;
+    int err = -E2BIG;
+
+    if (bytes <= VB_HULL_FAULTS_TEXT) {
+        void *text = vb_attach_take(a, bytes);
+        if (!text)
+            return -ENOMEM;
+        memcpy(text, rules, bytes);
+        request.text.bytes = (uint32_t)bytes;
+        err = vb_attach_find(a, text, bytes, &request.text.at) ? call(a, &request, &reply)
+                                                               : -EFAULT;
+        vb_attach_give_back(a, text, bytes);
+    }
+    if (err == -E2BIG)
+        snprintf(a->text, sizeof a->text, "a hull takes faults of %d characters at most",
+                 VB_HULL_FAULTS_TEXT - 1);
+    if (err && error_text)
+        snprintf(error_text, VB_ERROR_TEXT, "%s", a->text);
+    return err;
 }
 
 // ---- memory that is copied

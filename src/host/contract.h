@@ -22,6 +22,7 @@ enum {
     VB_HULL_FDS = 2,           // descriptors with one message at most
     VB_HULL_CQS = 1 << 14,     // completion queues of a NIC whose numbers have a bell
     VB_HULL_CHANNEL_CQS = 128, // on one channel: so many bytes always fit into its socket
+    VB_HULL_FAULTS_TEXT = 4096, // bytes of the rules of an application's faults
 };
 
 enum vb_hull_feature {
@@ -118,6 +119,7 @@ enum vb_hull_op {
     VB_HULL_PORT_GIVE,
     VB_HULL_COPY_BEGIN, // memory that is not shared may be registered from now on
     VB_HULL_XRCD_DESTROY,
+    VB_HULL_FAULTS, // rules for the frames and requests of its own queue pairs
     VB_HULL_OPS,
 };
 
@@ -233,6 +235,12 @@ struct vb_hull_prefix {
     uint32_t prefix, bits;
 };
 
+// Of which the last byte is 0.
+struct vb_hull_text {
+    struct vb_hull_place at;
+    uint32_t bytes, reserved;
+};
+
 struct vb_hull_tune {
     uint32_t access, min_rnr_timer;
 };
@@ -265,6 +273,7 @@ struct vb_hull_request {
         struct vb_hull_resize resize;
         struct vb_hull_group group;
         struct vb_hull_spread spread;
+        struct vb_hull_text text;
         uint8_t bytes[112];
     };
 };

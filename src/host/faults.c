@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-static enum vb_fault_wr kind_of(uint8_t wqe_opcode, bool receive)
+enum vb_fault_wr vb_host_fault_kind(uint8_t wqe_opcode, bool receive)
 {
     if (receive)
         return VB_FAULT_WR_RECV;
@@ -34,7 +34,8 @@ static struct vb_faults *rules_for(struct vb_nic *nic, uint32_t qpn)
 
 static uint8_t completion(void *ctx, uint32_t qpn, uint8_t wqe_opcode, bool receive)
 {
-    return (uint8_t)vb_faults_completion(rules_for(ctx, qpn), qpn, kind_of(wqe_opcode, receive));
+    return (uint8_t)vb_faults_completion(rules_for(ctx, qpn), qpn,
+                                         vb_host_fault_kind(wqe_opcode, receive));
 }
 
 static bool request(void *ctx, uint32_t qpn)
@@ -63,11 +64,12 @@ static int parse_all(uint32_t lanes, const char *text, struct vb_faults **rules,
     return 0;
 }
 
-// The ports get their wrapping when the first rules come: all of them or none.
-static int wrap_all(struct vb_nic *nic)
+int vb_host_wrap_ports(struct vb_nic *nic)
 {
     struct vb_port *wrapped[VB_HOST_LANES];
 
+    if (nic->faulty)
+        return 0;
     for (uint32_t i = 0; i < nic->lanes; i++) {
         wrapped[i] = vb_host_wrap_port(nic->lane[i].port, NULL);
         if (!wrapped[i]) {
@@ -89,7 +91,7 @@ int vb_host_set_faults(struct vb_nic *nic, const char *text, char *error_text)
     if (err)
         return err;
     if (!nic->faulty && vb_faults_rules(rules[0]) > 0)
-        err = wrap_all(nic);
+        err = vb_host_wrap_ports(nic);
     for (uint32_t i = 0; i < nic->lanes; i++) {
         if (nic->faulty)
             rules[i] = vb_faulty_exchange(nic->lane[i].port, rules[i]);
@@ -104,11 +106,9 @@ int vb_nic_set_faults(struct vb_nic *nic, const char *rules, char *error_text)
 {
     if (vb_host_is_foreign(nic))
         return -EPERM;
-    int local = vb_device_is_local(nic, "faults on purpose");
-    if (local)
-        return local;
     vb_host_lock(nic);
-    int err = vb_host_set_faults(nic, rules, error_text);
+    int err = nic->attach ? vb_attach_set_faults(nic->attach, rules, error_text)
+                          : vb_host_set_faults(nic, rules, error_text);
     vb_host_unlock(nic);
     return err;
 }

@@ -21,6 +21,12 @@ const char *vb_host_port_text(const struct vb_nic_opts *opts);
 // The rules a NIC starts with: the option's, the environment's, or none.
 const char *vb_host_fault_text(const struct vb_nic_opts *opts);
 
+// The ports get their wrapping when the first rules come: all of them or none. Needs the locks.
+struct vb_nic;
+int vb_host_wrap_ports(struct vb_nic *nic); // -ENOMEM
+// What rules call a request or, with `receive`, a receive.
+enum vb_fault_wr vb_host_fault_kind(uint8_t wqe_opcode, bool receive);
+
 // A port around another that makes faults; takes both. NULL: no memory, and nothing was taken.
 struct vb_port *vb_host_wrap_port(struct vb_port *inner, struct vb_faults *faults);
 

@@ -162,7 +162,7 @@ static void key_create(struct vb_hull_command *c)
     uint32_t key;
     bool window = k->kind == VB_MKEY_WINDOW1 || k->kind == VB_MKEY_WINDOW2;
 
-    if (!read_key(c, k, &attr, &hold[0]) || !charge_region(c))
+    if (!read_key(c, k, &attr, &hold[0]) || vb_hull_faults_key(c) || !charge_region(c))
         return;
     if (vb_hull_judge(c, vb_dev_mkey_create(c->dev, &attr, &key), "this memory")) {
         // A window's key changes with each binding, but not above its lowest byte.
@@ -416,6 +416,7 @@ static void dispatch(struct vb_hull_command *c, int fd)
     case VB_HULL_XRCD_DESTROY: destroy(c, VB_HULL_XRCD, r->number); break;
     case VB_HULL_KEY_FIND: key_find(c); break;
     case VB_HULL_COPY_BEGIN: vb_hull_copy_begin(c); break;
+    case VB_HULL_FAULTS: vb_hull_faults_set(c); break;
     case VB_HULL_CQ_RESIZE:
     case VB_HULL_QP_JOIN:
     case VB_HULL_QP_LEAVE:

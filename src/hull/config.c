@@ -149,6 +149,14 @@ static int set_weight(const struct parser *p, const char *value, uint64_t *out)
                     VB_SHARE_WEIGHT_MAX, VB_SHARE_WEIGHT);
 }
 
+static int set_answer(const struct parser *p, const char *key, const char *value, uint64_t *answer)
+{
+    *answer = strcmp(value, "yes") == 0;
+    return *answer || strcmp(value, "no") == 0
+               ? 0
+               : complain(p, "%s is '%.40s': give yes or no", key, value);
+}
+
 static int set_in_tenant(const struct parser *p, const char *key, const char *value)
 {
     struct vb_hull_quota *q = p->quota;
@@ -165,12 +173,10 @@ static int set_in_tenant(const struct parser *p, const char *key, const char *va
                 {"rate_kbps", &q->rate_kbps},
                 {"tenant_rate_kbps", &q->tenant_rate_kbps}};
 
-    if (strcmp(key, "copy") == 0) {
-        q->copy = strcmp(value, "yes") == 0;
-        return q->copy || strcmp(value, "no") == 0
-                   ? 0
-                   : complain(p, "copy is '%.40s': give yes or no", value);
-    }
+    if (strcmp(key, "copy") == 0)
+        return set_answer(p, key, value, &q->copy);
+    if (strcmp(key, "faults") == 0)
+        return set_answer(p, key, value, &q->faults);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i].key) == 0)
             return set_number(p, key, value, INT64_MAX, keys[i].value);
@@ -178,7 +184,7 @@ static int set_in_tenant(const struct parser *p, const char *key, const char *va
         return set_weight(p, value, &q->weight);
     return complain(p,
                     "a tenant has no '%.40s': it has applications, queue_pairs, queues, regions, "
-                    "entries, bytes, memories, rate_kbps, tenant_rate_kbps, weight and copy",
+                    "entries, bytes, memories, rate_kbps, tenant_rate_kbps, weight, copy and faults",
                     key);
 }
 

@@ -29,6 +29,7 @@ struct vb_hull_quota {
     uint64_t tenant_rate_kbps; // of all of them together; 0: no limit
     uint64_t weight;           // of its turns against those of others; 0: the usual one
     uint64_t copy;             // 1: memory that is not shared may be copied
+    uint64_t faults;           // 1: faults on purpose may be made, of its own queue pairs
 };
 
 struct vb_hull_tenant_config {

@@ -172,6 +172,7 @@ struct vb_hull_client {
     struct vb_hull_page *page;
     uint32_t holds_made, channels_made, watches;
     struct vb_hull_process *process; // whose memory may be copied; NULL: nobody's
+    struct vb_faults *faults;        // on purpose; NULL: none
     struct vb_fifo holds;
     struct vb_fifo objects[VB_HULL_KINDS];
     struct vb_table hold_of, object_of;   // by number
@@ -220,6 +221,7 @@ struct vb_hull {
     struct vb_hull_object *seat[VB_HULL_SEATS];
     uint8_t (*heads)[VB_FRAME_HEAD]; // of messages to managers, while there are any
     struct vb_mem_copier copier;
+    struct vb_dev_hooks hooks; // while applications have rules for faults
     struct vb_hull_reaper reaper;
 };
 
@@ -308,6 +310,9 @@ void vb_hull_copy_init(struct vb_hull *hull);
 // A region's use of what the application has now; NULL: it is of another kind.
 struct vb_hull_process *vb_hull_copy_use(struct vb_hull_client *client, enum vb_mkey_kind kind);
 void vb_hull_copy_end(struct vb_hull *hull, struct vb_hull_process *process); // NULL: of none
+
+// ---- faults.c: of an application that goes
+void vb_hull_faults_end(struct vb_hull_client *client);
 
 // ---- manager.c: the end of a seat, of a port, and of a queue pair that may be a manager's
 void vb_hull_seat_end(struct vb_hull_object *seat);

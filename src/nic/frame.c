@@ -2,6 +2,8 @@
 // Addresses and paths.
 #include "nic/frame.h"
 
+#include "base/bytes.h"
+#include "wire/opcode.h"
 #include "wire/roce.h"
 
 #include <string.h>
@@ -23,6 +25,15 @@ void vb_path_init(struct vb_path *path, const struct vb_ip *local, const struct 
                              VB_ROCE_UDP_PORT);
     else
         vb_icrc_flow_init_v6(&path->icrc, local->b, remote->b, src_port, VB_ROCE_UDP_PORT);
+}
+
+uint32_t vb_tx_source(const struct vb_path *path, const uint8_t *head, uint32_t len)
+{
+    const uint32_t at = VB_BTH_BYTES + 5; // behind the Q_Key
+
+    if (path->qpn || len < at + 3 || !(vb_opcode_table[head[0]].facts & VB_OP_DETH))
+        return path->qpn;
+    return vb_get_be24(head + at);
 }
 
 void vb_tx_seal(struct vb_txq *txq, const struct vb_tx_frame *frame, uint16_t id)

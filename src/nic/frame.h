@@ -19,6 +19,7 @@ struct vb_path {
     uint16_t src_port; // UDP source port the port sends from
     bool ipv4;
     bool spoiled; // a fault on purpose: its frames arrive as if their ICRC were wrong
+    uint32_t qpn; // the queue pair whose frames take it; 0: those of several, which say it
     struct vb_icrc_flow icrc;
     void *via;                    // the port's note of where this path leads; NULL: none yet
     struct vb_path *retired_next; // the core's list of paths that no queue pair uses any more
@@ -62,6 +63,9 @@ struct vb_txq {
     uint32_t taken; // of these, frames the port has sent
     struct vb_tx_frame frame[VB_TX_FRAMES];
 };
+
+// The queue pair that sends a frame, of whose headers `len` bytes are there. 0: they do not say it.
+uint32_t vb_tx_source(const struct vb_path *path, const uint8_t *head, uint32_t len);
 
 // Writes the ICRC of a frame that will leave with the IPv4 identification `id`.
 void vb_tx_seal(struct vb_txq *txq, const struct vb_tx_frame *frame, uint16_t id);

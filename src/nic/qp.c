@@ -197,6 +197,7 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         retire_path(pu, qp);
         qp->peer = peer;
         vb_path_init(path, &m->local, &m->remote, m->src_port);
+        path->qpn = qp->qpn;
         qp->path = path;
     }
     qp->local = m->local;

@@ -19,6 +19,9 @@ struct faulty {
     struct vb_port port; // first: a vb_port pointer is a faulty pointer
     struct vb_port *inner;
     struct vb_faults *faults;
+    uint32_t judged; // directions that `judge` is asked about
+    vb_faulty_judge *judge;
+    void *judge_ctx;
     vb_faulty_clock *now_ns;
     void *ctx;
     struct vb_port_stats own; // what this port adds to the inner one's
@@ -54,6 +57,38 @@ static void publish_stats(struct faulty *y)
 static struct vb_lane_key key_of(const uint8_t *head, uint32_t len, const struct vb_ip *ip)
 {
     return (struct vb_lane_key){.qpn = len >= VB_BTH_BYTES ? vb_get_be24(head + 5) : 0, .ip = *ip};
+}
+
+static bool touches(const struct faulty *y, enum vb_fault_dir dir)
+{
+    return vb_faults_touch(y->faults, dir) || y->judged >> dir & 1;
+}
+
+static void add_fate(struct vb_fault_fate *fate, const struct vb_fault_fate *more)
+{
+    fate->drop |= more->drop;
+    fate->corrupt |= more->corrupt;
+    fate->mark |= more->mark;
+    fate->copies += more->copies;
+    if (fate->copies > VB_FAULTS_COPIES)
+        fate->copies = VB_FAULTS_COPIES;
+    if (more->hold_frames > fate->hold_frames)
+        fate->hold_frames = more->hold_frames;
+    if (more->hold_ns > fate->hold_ns)
+        fate->hold_ns = more->hold_ns;
+    fate->delay_ns += more->delay_ns;
+}
+
+static void judge(struct faulty *y, enum vb_fault_dir dir, uint32_t qpn, const uint8_t *head,
+                  uint32_t len, struct vb_fault_fate *fate)
+{
+    struct vb_fault_fate more = {0};
+
+    vb_faults_judge(y->faults, dir, head, len, fate);
+    if (!(y->judged >> dir & 1))
+        return;
+    y->judge(y->judge_ctx, dir, qpn, head, len, &more);
+    add_fate(fate, &more);
 }
 
 static void count_fate(struct faulty *y, const struct vb_fault_fate *fate)
@@ -133,7 +168,7 @@ static void take_tx(struct faulty *y, struct vb_txq *txq, uint64_t now)
     struct vb_lane_key key = key_of(head, head_len, &f->path->remote);
     struct vb_fault_fate fate;
     assert(f->len <= VB_FRAME_MAX);
-    vb_faults_judge(y->faults, VB_FAULT_TX, head, head_len, &fate);
+    judge(y, VB_FAULT_TX, vb_tx_source(f->path, head, head_len), head, head_len, &fate);
     count_fate(y, &fate);
     if (fate.drop)
         return;
@@ -187,7 +222,7 @@ static void faulty_send(struct vb_port *port, struct vb_txq *txq)
 {
     struct faulty *y = (struct faulty *)port;
     y->inner->trace = port->trace;
-    if (!vb_faults_touch(y->faults, VB_FAULT_TX) && is_tx_idle(y))
+    if (!touches(y, VB_FAULT_TX) && is_tx_idle(y))
         y->inner->ops->send(y->inner, txq);
     else
         pump(y, txq, y->now_ns(y->ctx));
@@ -233,7 +268,7 @@ static uint32_t take_rx(struct faulty *y, struct vb_rx_frame *frames, uint64_t n
     uint32_t head_len = f->len < VB_FRAME_HEAD ? f->len : VB_FRAME_HEAD;
     struct vb_lane_key key = key_of(f->head, head_len, &f->src);
     struct vb_fault_fate fate;
-    vb_faults_judge(y->faults, VB_FAULT_RX, f->head, head_len, &fate);
+    judge(y, VB_FAULT_RX, key.qpn, f->head, head_len, &fate);
     if (fate.corrupt && !fate.drop) {
         y->own.faults_corrupted++;
         y->own.rx_bad_icrc++;
@@ -280,7 +315,7 @@ static bool is_rx_idle(const struct faulty *y)
 static uint32_t faulty_receive(struct vb_port *port, struct vb_rx_frame *frames)
 {
     struct faulty *y = (struct faulty *)port;
-    bool straight = !vb_faults_touch(y->faults, VB_FAULT_RX) && is_rx_idle(y);
+    bool straight = !touches(y, VB_FAULT_RX) && is_rx_idle(y);
     uint64_t now = straight && is_tx_idle(y) ? 0 : y->now_ns(y->ctx);
     uint32_t made;
     y->inner->trace = port->trace;
@@ -447,6 +482,15 @@ struct vb_port *vb_faulty_unwrap(struct vb_port *port)
     vb_faults_free(y->faults);
     destroy(y);
     return inner;
+}
+
+void vb_faulty_judge_by(struct vb_port *port, uint32_t dirs, vb_faulty_judge *asked, void *ctx)
+{
+    struct faulty *y = (struct faulty *)port;
+
+    y->judged = asked ? dirs : 0;
+    y->judge = asked;
+    y->judge_ctx = ctx;
 }
 
 int vb_faulty_set(struct vb_port *port, const char *text, char *error_text)

@@ -32,6 +32,13 @@ struct vb_faults *vb_faulty_exchange(struct vb_port *port, struct vb_faults *fau
 // The rules in force, valid until the next vb_faulty_set() or close.
 struct vb_faults *vb_faulty_rules(struct vb_port *port);
 
+// Judges by more than the port's own rules: `judge` is asked for each frame of the directions in
+// `dirs` (bits of enum vb_fault_dir), with the queue pair of this side (0: none that is known), and
+// what it says adds up with theirs. dirs 0: no longer.
+typedef void vb_faulty_judge(void *ctx, enum vb_fault_dir dir, uint32_t qpn, const uint8_t *head,
+                             uint32_t len, struct vb_fault_fate *fate);
+void vb_faulty_judge_by(struct vb_port *port, uint32_t dirs, vb_faulty_judge *judge, void *ctx);
+
 // When a frame that is held wants to go on: send or receive then. 0: now; UINT64_MAX: none is held.
 // An owner that sleeps on the port's descriptor must wake up for it.
 uint64_t vb_faulty_deadline(const struct vb_port *port);

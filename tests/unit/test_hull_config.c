@@ -63,6 +63,8 @@ static void test_all_that_can_be_said(void **state)
                            "rate_kbps = 1000\n"
                            "tenant_rate_kbps = 5000\n"
                            "weight = 250\n"
+                           "copy = no\n"
+                           "faults = yes\n"
                            "[metrics]\n"
                            "listen = [::1]:9477\n"
                            "anywhere = yes\n"
@@ -70,6 +72,7 @@ static void test_all_that_can_be_said(void **state)
                            "regions = 2K",
                            c, error),
                      0);
+    assert_true(c->tenant[0].quota.faults && !c->tenant[0].quota.copy);
     assert_string_equal(c->metrics, "[::1]:9477");
     assert_true(c->metrics_anywhere);
     assert_int_equal(c->nics, 2);
@@ -129,6 +132,7 @@ static void test_mistakes_are_named(void **state)
         {"[metrics of]\nlisten = 1", "there are sections"},
         {"[tenant *]\nweight = 0", "weight is '0': give a number from 1 to 1000; 100 is usual"},
         {"[tenant *]\nweight = 1001", "weight is '1001'"},
+        {"[tenant *]\nfaults = some", "faults is 'some': give yes or no"},
         {"[tenant *]\ntenant_rate_kbps = fast", "tenant_rate_kbps is 'fast': give a number"},
     };
     char error[VB_ERROR_TEXT], big[VB_HULL_LINE + 2];
