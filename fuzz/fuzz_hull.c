@@ -189,6 +189,10 @@ static void propose_more(const struct app *a, struct vb_hull_request *r)
     case VB_HULL_PORT_TAKE:
     case VB_HULL_PORT_GIVE: r->number = 7471; break;
     case VB_HULL_XRCD_DESTROY: r->number = a->xrcd; break;
+    case VB_HULL_TRACE: r->value = 4096; break;
+    case VB_HULL_TRACE_READ:
+        r->text = (struct vb_hull_text){.at = place(0), .bytes = MEMORY_BYTES};
+        break;
     case VB_HULL_FAULTS: r->text = (struct vb_hull_text){.at = place(57344), .bytes = 64}; break;
     default: break;
     }

@@ -29,6 +29,8 @@ struct vb_attach_memory {
     uint8_t *used; // of memory for rings: which pages are; NULL: the application's
 };
 
+struct vb_trace_source;
+
 struct vb_attach {
     struct vb_port port; // stands where a NIC of this process has its own
     int socket;          // -1: abandoned
@@ -43,6 +45,7 @@ struct vb_attach {
     bool service;                   // the session has a name, and outlives this process
     uint32_t tag;                   // of what is made next
     uint32_t lives;                 // of the service, before this one
+    uint32_t trace_bytes;           // of the trace's ring; 0: there is none
     char text[VB_ERROR_TEXT];       // why the last call was refused
 };
 
@@ -145,6 +148,10 @@ int vb_attach_poll_overwritten(struct vb_cq *cq, vb_driver_find *find, struct vb
 
 // Faults on purpose of the application's own queue pairs.
 int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_text);
+
+// A trace of the application's own queue pairs; and as pcapng.
+int vb_attach_trace(struct vb_attach *a, uint32_t ring_bytes);
+int vb_attach_trace_read(struct vb_attach *a, struct vb_trace_source *source, void **copy);
 
 // The device has it, but not for attached applications. Returns -EOPNOTSUPP.
 int vb_attach_refuse(struct vb_attach *a, const char *what);

@@ -4,6 +4,7 @@
 #include "host/attach.h"
 
 #include "host/driver_rings.h"
+#include "port/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -212,6 +213,43 @@ int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_tex
     if (err && error_text)
         snprintf(error_text, VB_ERROR_TEXT, "%s", a->text);
     return err;
+}
+
+// ---- traces
+
+int vb_attach_trace(struct vb_attach *a, uint32_t ring_bytes)
+{
+    struct vb_hull_request request = {.op = VB_HULL_TRACE, .value = ring_bytes};
+    struct vb_hull_reply reply;
+    int err = call(a, &request, &reply);
+
+    if (!err)
+        a->trace_bytes = ring_bytes;
+    return err;
+}
+
+// The hull writes nothing but to shared memory: a descriptor of the application's could keep it
+// waiting.
+int vb_attach_trace_read(struct vb_attach *a, struct vb_trace_source *source, void **copy)
+{
+    struct vb_hull_request request = {.op = VB_HULL_TRACE_READ};
+    struct vb_hull_reply reply;
+    uint64_t bytes = vb_trace_bytes(a->trace_bytes);
+
+    if (!a->trace_bytes)
+        return -EINVAL;
+    void *room = vb_attach_take(a, bytes);
+    *copy = room ? malloc(bytes) : NULL;
+    request.text.bytes = (uint32_t)bytes;
+    int err = !*copy                                               ? -ENOMEM
+              : !vb_attach_find(a, room, bytes, &request.text.at) ? -EFAULT
+                                                                   : call(a, &request, &reply);
+    if (!err)
+        memcpy(*copy, room, bytes);
+    if (room)
+        vb_attach_give_back(a, room, bytes);
+    source->trace = err ? NULL : vb_trace_saved(*copy, a->trace_bytes);
+    return err ? err : source->trace ? 0 : -EPROTO;
 }
 
 // ---- memory that is copied

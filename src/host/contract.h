@@ -23,6 +23,7 @@ enum {
     VB_HULL_CQS = 1 << 14,     // completion queues of a NIC whose numbers have a bell
     VB_HULL_CHANNEL_CQS = 128, // on one channel: so many bytes always fit into its socket
     VB_HULL_FAULTS_TEXT = 4096, // bytes of the rules of an application's faults
+    VB_HULL_TRACE_MAX = 256 * 1024, // bytes of the ring of an application's trace
 };
 
 enum vb_hull_feature {
@@ -120,6 +121,8 @@ enum vb_hull_op {
     VB_HULL_COPY_BEGIN, // memory that is not shared may be registered from now on
     VB_HULL_XRCD_DESTROY,
     VB_HULL_FAULTS, // rules for the frames and requests of its own queue pairs
+    VB_HULL_TRACE,  // of the frames of its own queue pairs, in a ring of `value` bytes; 0: stops
+    VB_HULL_TRACE_READ, // copies it to a place; reply: the ring's bytes
     VB_HULL_OPS,
 };
 
@@ -235,7 +238,7 @@ struct vb_hull_prefix {
     uint32_t prefix, bits;
 };
 
-// Of which the last byte is 0.
+// A text, of which the last byte is 0, or room for bytes.
 struct vb_hull_text {
     struct vb_hull_place at;
     uint32_t bytes, reserved;

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void stop(struct vb_nic *nic)
 {
@@ -35,12 +36,12 @@ int vb_nic_trace(struct vb_nic *nic, uint32_t ring_bytes)
 {
     if (vb_host_is_foreign(nic))
         return -EPERM;
-    int local = vb_device_is_local(nic, "traces");
-    if (local)
-        return local;
     vb_host_lock(nic);
-    stop(nic);
-    int err = ring_bytes ? start(nic, ring_bytes) : 0;
+    if (!nic->attach)
+        stop(nic);
+    int err = nic->attach  ? vb_attach_trace(nic->attach, ring_bytes)
+              : ring_bytes ? start(nic, ring_bytes)
+                           : 0;
     vb_host_unlock(nic);
     return err;
 }
@@ -57,6 +58,24 @@ static void describe(const struct vb_lane *lane, uint32_t number, char *text, si
     snprintf(text, size, "verbena %s unit %u", address, number);
 }
 
+// Of the application's own queue pairs: what the hull has is copied, and written when the locks are
+// free again.
+static int dump_attached(struct vb_nic *nic, int fd)
+{
+    char name[INET6_ADDRSTRLEN + 32];
+    struct vb_trace_source source = {NULL, name, NULL};
+    void *copy = NULL;
+
+    vb_host_lock(nic);
+    describe(&nic->lane[0], 0, name, sizeof name);
+    int err = vb_attach_trace_read(nic->attach, &source, &copy);
+    vb_host_unlock(nic);
+    if (!err)
+        err = vb_trace_dump(&source, 1, fd);
+    free(copy);
+    return err;
+}
+
 int vb_nic_trace_dump(struct vb_nic *nic, int fd)
 {
     struct vb_trace_source sources[VB_HOST_LANES];
@@ -65,6 +84,8 @@ int vb_nic_trace_dump(struct vb_nic *nic, int fd)
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
+    if (nic->attach)
+        return dump_attached(nic, fd);
     vb_host_lock(nic);
     for (uint32_t i = 0; i < nic->lanes; i++) {
         describe(&nic->lane[i], i, names[i], sizeof names[i]);

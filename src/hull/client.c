@@ -75,6 +75,7 @@ void vb_hull_client_end(struct vb_hull_client *client)
 
     vb_host_lock(hull->nic);
     vb_hull_faults_end(client);
+    vb_hull_trace_end(client);
     vb_hull_destroy_all(client);
     end_memory(client);
     vb_host_unlock(hull->nic);

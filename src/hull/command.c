@@ -417,6 +417,8 @@ static void dispatch(struct vb_hull_command *c, int fd)
     case VB_HULL_KEY_FIND: key_find(c); break;
     case VB_HULL_COPY_BEGIN: vb_hull_copy_begin(c); break;
     case VB_HULL_FAULTS: vb_hull_faults_set(c); break;
+    case VB_HULL_TRACE:
+    case VB_HULL_TRACE_READ: vb_hull_trace_command(c); break;
     case VB_HULL_CQ_RESIZE:
     case VB_HULL_QP_JOIN:
     case VB_HULL_QP_LEAVE:

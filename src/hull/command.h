@@ -48,6 +48,9 @@ void vb_hull_faults_set(struct vb_hull_command *c);
 // Whether a registration must fail, with words.
 bool vb_hull_faults_key(struct vb_hull_command *c);
 
+// ---- trace.c
+void vb_hull_trace_command(struct vb_hull_command *c);
+
 // ---- manager.c
 void vb_hull_manager_command(struct vb_hull_command *c);
 // The application's seat, for a management queue pair. NULL, with words: there is none to be had,

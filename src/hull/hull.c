@@ -5,6 +5,7 @@
 #include "host/inspect.h"
 #include "port/clock.h"
 #include "port/shm_place.h"
+#include "port/trace.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -311,6 +312,7 @@ void vb_hull_close(struct vb_hull *hull)
         vb_hull_client_end(VB_CONTAINER_OF(link, struct vb_hull_client, link));
     end_tenants(hull);
     vb_nic_close(hull->nic);
+    vb_trace_destroy(hull->tracer);
     vb_hull_clock_close(hull);
     close_fd(hull->listener);
     close_fd(hull->epoll);

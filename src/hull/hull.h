@@ -173,6 +173,8 @@ struct vb_hull_client {
     uint32_t holds_made, channels_made, watches;
     struct vb_hull_process *process; // whose memory may be copied; NULL: nobody's
     struct vb_faults *faults;        // on purpose; NULL: none
+    struct vb_trace *trace;          // of its own queue pairs; NULL: none
+    uint32_t trace_bytes;            // of its ring; what it takes in all is charged
     struct vb_fifo holds;
     struct vb_fifo objects[VB_HULL_KINDS];
     struct vb_table hold_of, object_of;   // by number
@@ -222,6 +224,8 @@ struct vb_hull {
     uint8_t (*heads)[VB_FRAME_HEAD]; // of messages to managers, while there are any
     struct vb_mem_copier copier;
     struct vb_dev_hooks hooks; // while applications have rules for faults
+    struct vb_trace *tracer;   // hands frames to the traces of applications; NULL: nobody had one
+    uint32_t traces;
     struct vb_hull_reaper reaper;
 };
 
@@ -313,6 +317,9 @@ void vb_hull_copy_end(struct vb_hull *hull, struct vb_hull_process *process); //
 
 // ---- faults.c: of an application that goes
 void vb_hull_faults_end(struct vb_hull_client *client);
+
+// ---- trace.c: of an application that goes
+void vb_hull_trace_end(struct vb_hull_client *client);
 
 // ---- manager.c: the end of a seat, of a port, and of a queue pair that may be a manager's
 void vb_hull_seat_end(struct vb_hull_object *seat);

@@ -40,6 +40,7 @@ static void settle(struct vb_hull_client *client)
     vb_host_lock(hull->nic);
     vb_hull_watch_leave(client);
     vb_hull_faults_end(client); // which are a process's
+    vb_hull_trace_end(client);
     for (struct vb_link *l = list[VB_HULL_QP].head.next; l != &list[VB_HULL_QP].head; l = l->next)
         vb_doorbell_ring(vb_pu_doorbells(hull->lane->pu),
                          VB_CONTAINER_OF(l, struct vb_hull_object, link)->number);

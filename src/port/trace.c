@@ -51,13 +51,16 @@ struct vb_trace {
     uint64_t begin, end; // of the records; positions count on for ever
     uint64_t newest;     // where the newest record is; none: begin == end
     uint64_t seen, lost;
+    vb_trace_pick *pick; // NULL: it keeps frames itself
+    void *pick_ctx;
+    struct vb_trace *picked; // for the newest frame
     uint8_t scratch[PACKET_MAX];
     uint8_t ring[];
 };
 
 int vb_trace_create(const struct vb_trace_opts *opts, struct vb_trace **out)
 {
-    if (opts->ring_bytes < VB_TRACE_RING_MIN)
+    if (opts->ring_bytes < VB_TRACE_RING_MIN && !opts->pick)
         return -EINVAL;
     struct vb_trace *t = calloc(1, sizeof *t + opts->ring_bytes);
     if (t == NULL)
@@ -67,6 +70,8 @@ int vb_trace_create(const struct vb_trace_opts *opts, struct vb_trace **out)
     t->keep_bytes = t->capacity - (uint32_t)sizeof(struct record) - REMARKS_BYTES;
     if (opts->snap_bytes > 0 && opts->snap_bytes < t->keep_bytes)
         t->keep_bytes = opts->snap_bytes;
+    t->pick = opts->pick;
+    t->pick_ctx = opts->pick_ctx;
     t->seal = opts->seal;
     t->wall_offset_ns = opts->wall_offset_ns;
     *out = t;
@@ -76,6 +81,24 @@ int vb_trace_create(const struct vb_trace_opts *opts, struct vb_trace **out)
 void vb_trace_destroy(struct vb_trace *trace)
 {
     free(trace);
+}
+
+size_t vb_trace_bytes(uint32_t ring_bytes)
+{
+    return sizeof(struct vb_trace) + ring_bytes;
+}
+
+void vb_trace_save(const struct vb_trace *trace, void *bytes)
+{
+    memcpy(bytes, trace, vb_trace_bytes(trace->capacity));
+}
+
+const struct vb_trace *vb_trace_saved(const void *bytes, uint32_t ring_bytes)
+{
+    const struct vb_trace *t = bytes;
+    bool whole = t->capacity == ring_bytes && ring_bytes && !t->pick && t->begin <= t->end &&
+                 t->end - t->begin <= t->capacity;
+    return whole ? t : NULL;
 }
 
 int64_t vb_trace_wall_offset_ns(void)
@@ -234,10 +257,22 @@ static uint32_t wrap(struct vb_trace *t, const struct vb_trace_packet *p, uint32
     return packet_len;
 }
 
+static struct vb_trace *pick(struct vb_trace *trace, uint32_t qpn)
+{
+    if (trace->pick)
+        trace->picked = trace->pick(trace->pick_ctx, qpn);
+    return trace->pick ? trace->picked : trace;
+}
+
 void vb_trace_sent(struct vb_trace *trace, uint64_t now_ns, uint16_t id, const struct vb_txq *txq,
                    const struct vb_tx_frame *frame)
 {
     const struct vb_path *path = frame->path;
+    uint32_t head_len = frame->body_len ? frame->head : frame->len;
+
+    trace = pick(trace, vb_tx_source(path, txq->arena + frame->offset, head_len));
+    if (!trace)
+        return;
     struct vb_trace_packet packet = {.src = path->local,
                                      .dst = path->remote,
                                      .src_port = path->src_port,
@@ -251,6 +286,9 @@ void vb_trace_sent(struct vb_trace *trace, uint64_t now_ns, uint16_t id, const s
 void vb_trace_received(struct vb_trace *trace, uint64_t now_ns,
                        const struct vb_trace_packet *packet, const uint8_t *frame, uint32_t len)
 {
+    trace = pick(trace, len >= VB_BTH_BYTES ? vb_get_be24(frame + 5) : 0);
+    if (!trace)
+        return;
     if (len > VB_ICRC_FRAME_MAX)
         len = VB_ICRC_FRAME_MAX; // no datagram holds more
     if (len > 0)
@@ -271,7 +309,9 @@ void vb_trace_remark(struct vb_trace *trace, const char *format, ...)
     char text[VB_TRACE_REMARK_MAX + 1];
     struct record r;
     va_list args;
-    if (trace->begin == trace->end)
+    if (trace->pick)
+        trace = trace->picked;
+    if (!trace || trace->begin == trace->end)
         return;
     ring_get(trace, trace->newest, &r, sizeof r);
     if (r.remarks == VB_TRACE_REMARKS)

@@ -11,6 +11,7 @@
 #include "nic/frame.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -22,17 +23,30 @@ enum {
 
 struct vb_trace;
 
+// The trace that frames of a queue pair of this side go to. NULL: none.
+typedef struct vb_trace *vb_trace_pick(void *ctx, uint32_t qpn);
+
 struct vb_trace_opts {
     uint32_t ring_bytes; // from VB_TRACE_RING_MIN on; a packet costs 24 bytes beyond its own
     uint32_t snap_bytes; // of each packet, IP header included, that are kept; 0: all
     bool seal;           // the port's frames carry no ICRC: write a right one into each
     // What to add to the times of frames to get nanoseconds since 1970.
     int64_t wall_offset_ns;
+    // Keeps nothing itself, but hands each frame, and the remarks on it, to the trace that is
+    // picked.
+    vb_trace_pick *pick;
+    void *pick_ctx;
 };
 
 // Returns 0 and the trace, or -EINVAL (ring too small) or -ENOMEM.
 int vb_trace_create(const struct vb_trace_opts *opts, struct vb_trace **out);
 void vb_trace_destroy(struct vb_trace *trace); // NULL is fine
+
+// A trace as bytes, which another process can dump: how many there are for a ring, the bytes, and
+// the trace that they are. NULL: they are none of a ring of this size.
+size_t vb_trace_bytes(uint32_t ring_bytes);
+void vb_trace_save(const struct vb_trace *trace, void *bytes);
+const struct vb_trace *vb_trace_saved(const void *bytes, uint32_t ring_bytes);
 
 // What wall_offset_ns is now for times of vb_clock_ns().
 int64_t vb_trace_wall_offset_ns(void);

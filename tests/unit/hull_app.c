@@ -14,7 +14,7 @@ enum {
 
 void hull_app_join(struct hull_app *a)
 {
-    struct vb_qp_peer peer = {.rights = DUO_REMOTE, .timeout = 12, .retries = 3};
+    struct vb_qp_peer peer = {.rights = DUO_REMOTE, .timeout = 12, .retries = 7};
 
     vb_nic_gid(a->e.nic, peer.gid);
     for (unsigned i = 0; i < 2; i++)

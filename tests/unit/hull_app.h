@@ -13,7 +13,7 @@ struct hull_app {
 
 void hull_app_open(struct hull_app *a, const struct vb_hull *hull);
 void hull_app_close(struct hull_app *a);
-// Anew, with few and short attempts: after a failure, or for one that is to come.
+// Anew, with short attempts: after a failure, or for one that is to come.
 void hull_app_join(struct hull_app *a);
 // A request of 64 bytes from the first queue pair to the second, and how it ended.
 enum vb_wc_status hull_app_do(struct hull_app *a, enum vb_wr_opcode opcode);

@@ -584,6 +584,87 @@ static void test_traces_of_several_ports_merge_by_time(void **state)
     vb_trace_destroy(idle);
 }
 
+static struct vb_trace *pick_one(void *ctx, uint32_t qpn)
+{
+    struct vb_trace **traces = ctx;
+    return qpn == 1 || qpn == 2 ? traces[qpn - 1] : NULL;
+}
+
+static void come(struct vb_trace *trace, uint32_t qpn)
+{
+    const struct vb_trace_packet v4 = {.src = address("10.1.2.3"), .dst = address("10.3.2.1")};
+    uint8_t frame[28] = {0x0a};
+
+    vb_put_be24(frame + 5, qpn);
+    vb_trace_received(trace, 1, &v4, frame, sizeof frame);
+    vb_trace_remark(trace, "of %u", qpn);
+}
+
+// Each frame to the trace of its queue pair, and the remark on it, too.
+static void test_frames_are_handed_on(void **state)
+{
+    (void)state;
+    struct vb_trace *kept[2] = {create(8192, 0, false), create(8192, 0, false)}, *all;
+    const struct vb_trace_opts opts = {.pick = pick_one, .pick_ctx = kept};
+    assert_int_equal(vb_trace_create(&opts, &all), 0);
+    come(all, 1);
+    come(all, 3); // nobody's
+    come(all, 2);
+    come(all, 2);
+    vb_trace_received(all, 1, &(struct vb_trace_packet){0}, (const uint8_t *)"short", 5);
+    vb_trace_remark(all, "of nobody");
+    uint8_t arena[64] = {0x04};
+    struct vb_path path;
+    const struct vb_ip here = address("10.1.2.3"), there = address("10.3.2.1");
+    vb_path_init(&path, &here, &there, 49152);
+    struct vb_txq *txq = calloc(1, sizeof *txq);
+    assert_non_null(txq);
+    txq->arena = arena;
+    txq->frame[0] = (struct vb_tx_frame){.path = &path, .len = sizeof arena};
+    vb_trace_sent(all, 2, 0, txq, &txq->frame[0]); // does not say who sent it
+    path.qpn = 1;
+    vb_trace_sent(all, 2, 0, txq, &txq->frame[0]);
+    path.qpn = 0;
+    arena[0] = 0x64; // a datagram does
+    vb_put_be24(arena + VB_BTH_BYTES + 5, 2);
+    vb_trace_sent(all, 2, 0, txq, &txq->frame[0]);
+    free(txq);
+    assert_int_equal(vb_trace_seen(all), 0);
+    assert_int_equal(vb_trace_seen(kept[0]), 2);
+    assert_int_equal(vb_trace_seen(kept[1]), 3);
+    struct capture *c = dump(kept[0]);
+    assert_int_equal(c->packet[0].comments, 1);
+    assert_string_equal(c->packet[0].comment[0], "of 1");
+    free(c);
+    for (unsigned i = 0; i < 2; i++)
+        vb_trace_destroy(kept[i]);
+    vb_trace_destroy(all);
+}
+
+static void test_a_trace_as_bytes(void **state)
+{
+    (void)state;
+    struct vb_trace *trace = create(8192, 0, false);
+    void *bytes = malloc(vb_trace_bytes(8192));
+    assert_non_null(bytes);
+    come(trace, 1);
+    vb_trace_save(trace, bytes);
+    come(trace, 1);
+    const struct vb_trace *saved = vb_trace_saved(bytes, 8192);
+    assert_non_null(saved);
+    assert_int_equal(vb_trace_seen(saved), 1);
+    struct capture *c = dump(saved);
+    assert_int_equal(c->count, 1);
+    free(c);
+    assert_null(vb_trace_saved(bytes, 4096));
+    memset(bytes, 0xff, vb_trace_bytes(8192));
+    assert_null(vb_trace_saved(bytes, 8192));
+    memset(bytes, 0, vb_trace_bytes(8192));
+    assert_null(vb_trace_saved(bytes, 0));
+    free(bytes);
+    vb_trace_destroy(trace);
+}
+
 static void test_errors_are_told(void **state)
 {
     (void)state;
@@ -625,6 +706,8 @@ int main(void)
         cmocka_unit_test(test_remarks_belong_to_the_latest_frame),
         cmocka_unit_test(test_long_remarks_are_cut_between_characters),
         cmocka_unit_test(test_traces_of_several_ports_merge_by_time),
+        cmocka_unit_test(test_frames_are_handed_on),
+        cmocka_unit_test(test_a_trace_as_bytes),
         cmocka_unit_test(test_errors_are_told),
         cmocka_unit_test(test_the_wall_offset_leads_to_the_date),
     };
