@@ -190,6 +190,7 @@ static void propose_more(const struct app *a, struct vb_hull_request *r)
     case VB_HULL_PORT_GIVE: r->number = 7471; break;
     case VB_HULL_XRCD_DESTROY: r->number = a->xrcd; break;
     case VB_HULL_TRACE: r->value = 4096; break;
+    case VB_HULL_ADDRESS: r->number = 0; break;
     case VB_HULL_TRACE_READ:
         r->text = (struct vb_hull_text){.at = place(0), .bytes = MEMORY_BYTES};
         break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Further addresses of a NIC: taken when somebody wants them, and given back when it closes.
+#include "host/attach.h"
 #include "host/host.h"
 #include "host/open.h"
 #include "port/udp.h"
@@ -43,6 +44,10 @@ int vb_host_local(const struct vb_nic *nic, const uint8_t wanted[16], const uint
     struct vb_ip ip;
 
     memcpy(ip.b, wanted, 16);
+    if (nic->attach) { // the hull chooses
+        *local = ip;
+        return 0;
+    }
     if (!vb_ip_equal(&ip, &nowhere)) {
         *local = ip;
         return is_on(nic, &ip) ? 0 : -EADDRNOTAVAIL;
@@ -58,17 +63,38 @@ int vb_nic_address(const struct vb_nic *nic, uint32_t n, uint8_t gid[16])
 
     if (vb_host_is_foreign(nic))
         return -EPERM;
-    if (nic->attach) {
-        vb_nic_gid(nic, gid);
-        return n == 0 ? 0 : -ENOENT;
-    }
+    int err = 0;
     vb_lane_lock(&nic->lane[0]);
-    bool found = address_at(nic, n, &ip);
+    if (nic->attach && n > 0)
+        err = vb_attach_address(nic->attach, n, &ip);
+    else if (!address_at(nic, n, &ip))
+        err = -ENOENT;
     pthread_mutex_unlock(&nic->lane[0].lock);
-    if (!found)
-        return -ENOENT;
-    memcpy(gid, ip.b, 16);
-    return 0;
+    if (!err)
+        memcpy(gid, ip.b, 16);
+    return err;
+}
+
+// An attached application's NIC is on those that the hull's configuration names.
+static int take_attached(const struct vb_nic *nic, const uint8_t gid[16], char *error_text)
+{
+    char address[INET6_ADDRSTRLEN], words[VB_ERROR_TEXT];
+    uint8_t own[16];
+    struct vb_ip ip;
+    int err;
+
+    for (uint32_t n = 0; (err = vb_nic_address(nic, n, own)) == 0; n++)
+        if (memcmp(own, gid, sizeof own) == 0)
+            return 0;
+    if (err != -ENOENT)
+        return fail(error_text, err, "the hull is gone");
+    memcpy(ip.b, gid, 16);
+    bool v4 = vb_ip_is_v4(&ip);
+    inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? ip.b + 12 : ip.b, address, sizeof address);
+    snprintf(words, sizeof words,
+             "the hull's NIC is not on %s: its configuration lacks 'further = %s'", address,
+             address);
+    return fail(error_text, -EADDRNOTAVAIL, words);
 }
 
 // The udp port of each lane, which stays while the NIC is open, whatever is wrapped around it. 1:
@@ -136,7 +162,7 @@ int vb_nic_take_address_or_say(struct vb_nic *nic, const uint8_t gid[16], char *
     if (vb_host_is_foreign(nic))
         return -EPERM;
     if (nic->attach)
-        return fail(error_text, -EOPNOTSUPP, "the addresses of a hull's NIC are the hull's");
+        return take_attached(nic, gid, error_text);
     int before = vb_cancel_hold();
     memcpy(ip.b, gid, 16);
     pthread_mutex_lock(&nic->address_lock);

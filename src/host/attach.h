@@ -146,6 +146,9 @@ int vb_attach_serve(struct vb_port *port, uint32_t space, uint16_t number, bool 
 // Up to n completions of a queue that ignores overruns.
 int vb_attach_poll_overwritten(struct vb_cq *cq, vb_driver_find *find, struct vb_wc *wc, int n);
 
+// The n-th address of the hull's NIC. -ENOENT: no more.
+int vb_attach_address(struct vb_attach *a, uint32_t n, struct vb_ip *ip);
+
 // Faults on purpose of the application's own queue pairs.
 int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_text);
 

@@ -188,6 +188,19 @@ int vb_attach_serve(struct vb_port *port, uint32_t space, uint16_t number, bool 
     return call(a, &request, &reply);
 }
 
+// ---- addresses
+
+int vb_attach_address(struct vb_attach *a, uint32_t n, struct vb_ip *ip)
+{
+    struct vb_hull_request request = {.op = VB_HULL_ADDRESS, .number = n};
+    struct vb_hull_reply reply;
+    int err = call(a, &request, &reply);
+
+    if (!err)
+        memcpy(ip->b, reply.gid, sizeof ip->b);
+    return err;
+}
+
 // ---- faults on purpose
 
 int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_text)
@@ -203,8 +216,8 @@ int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_tex
             return -ENOMEM;
         memcpy(text, rules, bytes);
         request.text.bytes = (uint32_t)bytes;
-        err = vb_attach_find(a, text, bytes, &request.text.at) ? call(a, &request, &reply)
-                                                               : -EFAULT;
+        err =
+            vb_attach_find(a, text, bytes, &request.text.at) ? call(a, &request, &reply) : -EFAULT;
         vb_attach_give_back(a, text, bytes);
     }
     if (err == -E2BIG)
@@ -241,9 +254,9 @@ int vb_attach_trace_read(struct vb_attach *a, struct vb_trace_source *source, vo
     void *room = vb_attach_take(a, bytes);
     *copy = room ? malloc(bytes) : NULL;
     request.text.bytes = (uint32_t)bytes;
-    int err = !*copy                                               ? -ENOMEM
+    int err = !*copy                                              ? -ENOMEM
               : !vb_attach_find(a, room, bytes, &request.text.at) ? -EFAULT
-                                                                   : call(a, &request, &reply);
+                                                                  : call(a, &request, &reply);
     if (!err)
         memcpy(*copy, room, bytes);
     if (room)

@@ -18,11 +18,11 @@
 enum {
     VB_HULL_MAGIC = 0x6c6c7568, // "hull"
     VB_HULL_VERSION = 1,
-    VB_HULL_NAME = 64,         // bytes of a name, with the 0 that ends it
-    VB_HULL_FDS = 2,           // descriptors with one message at most
-    VB_HULL_CQS = 1 << 14,     // completion queues of a NIC whose numbers have a bell
-    VB_HULL_CHANNEL_CQS = 128, // on one channel: so many bytes always fit into its socket
-    VB_HULL_FAULTS_TEXT = 4096, // bytes of the rules of an application's faults
+    VB_HULL_NAME = 64,              // bytes of a name, with the 0 that ends it
+    VB_HULL_FDS = 2,                // descriptors with one message at most
+    VB_HULL_CQS = 1 << 14,          // completion queues of a NIC whose numbers have a bell
+    VB_HULL_CHANNEL_CQS = 128,      // on one channel: so many bytes always fit into its socket
+    VB_HULL_FAULTS_TEXT = 4096,     // bytes of the rules of an application's faults
     VB_HULL_TRACE_MAX = 256 * 1024, // bytes of the ring of an application's trace
 };
 
@@ -123,6 +123,7 @@ enum vb_hull_op {
     VB_HULL_FAULTS, // rules for the frames and requests of its own queue pairs
     VB_HULL_TRACE,  // of the frames of its own queue pairs, in a ring of `value` bytes; 0: stops
     VB_HULL_TRACE_READ, // copies it to a place; reply: the ring's bytes
+    VB_HULL_ADDRESS,    // the NIC's, by its number; reply: the address
     VB_HULL_OPS,
 };
 
@@ -334,6 +335,7 @@ struct vb_hull_reply {
         struct vb_hull_account account;
         struct vb_hull_place place;
         struct vb_hull_prefix prefix;
+        uint8_t gid[16];
         uint64_t value;
     };
 };

@@ -335,7 +335,7 @@ int vb_qp_connect(struct vb_qp *qp, const struct vb_qp_peer *peer)
     vb_host_lock(nic);
     struct vb_qpc_mods m = mods_of(nic, peer);
     int err = vb_device_qp_state(nic, qp->driver.qpn, &state);
-    if (!err && !nic->attach && qp->service != VB_SERVICE_UD)
+    if (!err && qp->service != VB_SERVICE_UD)
         err = vb_host_local(nic, peer->local, peer->gid, &m.local);
     if (!err && state == VB_QPS_ERR)
         vb_host_forget_life(qp);

@@ -77,7 +77,7 @@ int vb_qp_change(struct vb_qp *qp, const struct vb_qp_change *change)
     vb_host_lock(qp->nic);
     struct vb_qpc_mods m = mods_of(qp->nic, change);
     int err = vb_device_qp_state(qp->nic, qp->driver.qpn, &from);
-    if (!err && !qp->nic->attach && change->to == VB_QP_RTR && qp->service != VB_SERVICE_UD)
+    if (!err && change->to == VB_QP_RTR && qp->service != VB_SERVICE_UD)
         err = vb_host_local(qp->nic, change->local, change->gid, &m.local);
     if (!err)
         err = go(qp, from, &m);

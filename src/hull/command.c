@@ -376,6 +376,16 @@ static void give_clock(struct vb_hull_command *c)
         *c->give = clock->fd;
 }
 
+static void tell_address(struct vb_hull_command *c)
+{
+    struct vb_ip ip = c->client->hull->lane->port->local;
+
+    if (c->request->number == 0 || vb_dev_address(c->dev, c->request->number, &ip))
+        memcpy(c->reply->gid, ip.b, sizeof c->reply->gid);
+    else
+        vb_hull_refuse(c->reply, -ENOENT, "the NIC has no address %u", c->request->number);
+}
+
 static void dispatch(struct vb_hull_command *c, int fd)
 {
     const struct vb_hull_request *r = c->request;
@@ -417,6 +427,7 @@ static void dispatch(struct vb_hull_command *c, int fd)
     case VB_HULL_KEY_FIND: key_find(c); break;
     case VB_HULL_COPY_BEGIN: vb_hull_copy_begin(c); break;
     case VB_HULL_FAULTS: vb_hull_faults_set(c); break;
+    case VB_HULL_ADDRESS: tell_address(c); break;
     case VB_HULL_TRACE:
     case VB_HULL_TRACE_READ: vb_hull_trace_command(c); break;
     case VB_HULL_CQ_RESIZE:

@@ -118,12 +118,22 @@ static int set_group(const struct parser *p, const char *value, struct vb_hull_n
     return 0;
 }
 
+static int add_address(const struct parser *p, const char *value, struct vb_hull_nic_config *nic)
+{
+    if (nic->furthers == VB_DEV_ADDRESSES - 1)
+        return complain(p, "a NIC is on %d addresses at most: give further %d times",
+                        VB_DEV_ADDRESSES, VB_DEV_ADDRESSES - 1);
+    return set_text(p, "further", value, nic->further[nic->furthers++], sizeof nic->further[0]);
+}
+
 static int set_in_nic(const struct parser *p, const char *key, const char *value)
 {
     struct vb_hull_nic_config *nic = p->nic;
 
     if (strcmp(key, "address") == 0)
         return set_text(p, key, value, nic->address, sizeof nic->address);
+    if (strcmp(key, "further") == 0)
+        return add_address(p, value, nic);
     if (strcmp(key, "port") == 0)
         return set_text(p, key, value, nic->port, sizeof nic->port);
     if (strcmp(key, "socket") == 0)
@@ -137,8 +147,9 @@ static int set_in_nic(const struct parser *p, const char *key, const char *value
     }
     if (strcmp(key, "spin_us") == 0)
         return set_small(p, key, value, SPIN_US_MAX, &nic->spin_us);
-    return complain(p, "a NIC has no '%.40s': it has address, port, socket, group, cpu and spin_us",
-                    key);
+    return complain(
+        p, "a NIC has no '%.40s': it has address, further, port, socket, group, cpu and spin_us",
+        key);
 }
 
 static int set_weight(const struct parser *p, const char *value, uint64_t *out)
@@ -182,10 +193,11 @@ static int set_in_tenant(const struct parser *p, const char *key, const char *va
             return set_number(p, key, value, INT64_MAX, keys[i].value);
     if (strcmp(key, "weight") == 0)
         return set_weight(p, value, &q->weight);
-    return complain(p,
-                    "a tenant has no '%.40s': it has applications, queue_pairs, queues, regions, "
-                    "entries, bytes, memories, rate_kbps, tenant_rate_kbps, weight, copy and faults",
-                    key);
+    return complain(
+        p,
+        "a tenant has no '%.40s': it has applications, queue_pairs, queues, regions, "
+        "entries, bytes, memories, rate_kbps, tenant_rate_kbps, weight, copy and faults",
+        key);
 }
 
 static int set_in_metrics(const struct parser *p, const char *key, const char *value)

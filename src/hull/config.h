@@ -41,6 +41,8 @@ struct vb_hull_tenant_config {
 struct vb_hull_nic_config {
     char name[VB_HULL_NAME];
     char address[64];
+    char further[VB_DEV_ADDRESSES - 1][64]; // that it is on as well
+    uint32_t furthers;
     char port[16];
     char socket[108]; // empty: hull-NAME in the runtime directory
     bool has_group;

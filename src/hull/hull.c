@@ -7,6 +7,7 @@
 #include "port/shm_place.h"
 #include "port/trace.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -167,6 +168,32 @@ static int open_descriptors(struct vb_hull *hull)
     return err ? err : watch(hull, hull->wake, &hull->wake);
 }
 
+static bool read_address(const char *text, uint8_t gid[16])
+{
+    static const uint8_t v4[16] = {[10] = 0xff, 0xff};
+
+    if (inet_pton(AF_INET6, text, gid) == 1)
+        return true;
+    memcpy(gid, v4, sizeof v4);
+    return inet_pton(AF_INET, text, gid + 12) == 1;
+}
+
+static int take_addresses(struct vb_hull *hull, char *error)
+{
+    uint8_t gid[16];
+    char why[VB_ERROR_TEXT] = "";
+    int err = 0;
+
+    for (uint32_t i = 0; !err && i < hull->config.furthers; i++) {
+        const char *text = hull->config.further[i];
+        err = read_address(text, gid) ? vb_nic_take_address_or_say(hull->nic, gid, why) : -EINVAL;
+        if (err)
+            snprintf(error, VB_ERROR_TEXT, "further = %.45s: %.100s", text,
+                     err == -EINVAL ? "this is no address" : why);
+    }
+    return err;
+}
+
 static int open_nic(struct vb_hull *hull, char *error)
 {
     const struct vb_nic_opts opts = {.address = hull->config.address,
@@ -184,7 +211,8 @@ static int open_nic(struct vb_hull *hull, char *error)
     hull->nic->hull_tell = vb_hull_tell;
     hull->nic->hull_owner = vb_hull_tell_owner;
     vb_hull_copy_init(hull);
-    return vb_inspect_open(hull->nic, &opts);
+    err = take_addresses(hull, error);
+    return err ? err : vb_inspect_open(hull->nic, &opts);
 }
 
 static int start(struct vb_hull *hull, char *error)

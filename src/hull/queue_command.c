@@ -328,8 +328,22 @@ static uint64_t tenant_Bps(const struct vb_hull_command *c)
     return c->client->tenant->quota.rate_kbps * 125;
 }
 
-// Addresses are the NIC's own, whatever the application says. The queue pair runs at once: who
-// asked for ERR finds what was flushed.
+// Addresses are the NIC's own, whatever the application says; of several it may choose.
+static bool choose_address(struct vb_hull_command *c, struct vb_qpc_mods *mods)
+{
+    struct vb_hull *hull = c->client->hull;
+    const struct vb_ip wanted = mods->local;
+
+    mods->src_port = hull->lane->port->src_port;
+    mods->local = hull->lane->port->local;
+    if (mods->state != VB_QPS_RTR ||
+        vb_host_local(hull->nic, wanted.b, mods->remote.b, &mods->local) == 0)
+        return true;
+    vb_hull_refuse(c->reply, -EADDRNOTAVAIL, "the hull's NIC is not on the address to leave from");
+    return false;
+}
+
+// The queue pair runs at once: who asked for ERR finds what was flushed.
 static void qp_modify(struct vb_hull_command *c)
 {
     struct vb_hull *hull = c->client->hull;
@@ -339,8 +353,8 @@ static void qp_modify(struct vb_hull_command *c)
     if (!vb_hull_find(c, VB_HULL_QP, qpn) ||
         !is_in_range(c, (uint32_t)mods.state < VB_QPS_COUNT, "the state"))
         return;
-    mods.local = hull->lane->port->local;
-    mods.src_port = hull->lane->port->src_port;
+    if (!choose_address(c, &mods))
+        return;
     if (!vb_hull_judge(c, vb_dev_qp_modify(c->dev, qpn, &mods), "this change"))
         return;
     if (mods.state == VB_QPS_RTS && tenant_Bps(c))

@@ -133,7 +133,12 @@ void vb_verbs_list_gids(struct vb_nic *nic, struct vb_verbs_gids *g)
 
     g->count = 1;
     vb_nic_gid(nic, g->gid[0].raw);
-    if ((port && strcmp(port, "shm") == 0) || vb_verbs_hull())
+    if (vb_verbs_hull()) { // which has taken them
+        while (g->count < VB_VERBS_GIDS && vb_nic_address(nic, g->count, g->gid[g->count].raw) == 0)
+            g->count++;
+        return;
+    }
+    if (port && strcmp(port, "shm") == 0)
         return;
     if (given && *given) {
         for (uint32_t i = 0; vb_verbs_address(i, &address); i++)

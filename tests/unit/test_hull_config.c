@@ -133,6 +133,8 @@ static void test_mistakes_are_named(void **state)
         {"[tenant *]\nweight = 0", "weight is '0': give a number from 1 to 1000; 100 is usual"},
         {"[tenant *]\nweight = 1001", "weight is '1001'"},
         {"[tenant *]\nfaults = some", "faults is 'some': give yes or no"},
+        {"[nic a]\nfurther = ::1\nfurther = ::2\nfurther = ::3\nfurther = ::4",
+         "a NIC is on 4 addresses at most"},
         {"[tenant *]\ntenant_rate_kbps = fast", "tenant_rate_kbps is 'fast': give a number"},
     };
     char error[VB_ERROR_TEXT], big[VB_HULL_LINE + 2];
