@@ -322,6 +322,13 @@ uint64_t vb_loaded_bytes(const struct vb_loaded *loaded); // of memory that this
 // memory in the text form that `verbena chain asm` takes back (docs/chain-text.md). The names are
 // those of the image that it was loaded from. free() it. NULL: error (200 bytes) says why.
 char *vb_chain_dump(struct vb_loaded *loaded, const struct vb_image *image, char *error);
+// Of a service (vb_service_tag): the program that a process before this one had loaded, from the
+// same image, with the same options and under a tag of its own, as it is now. It may be looked at,
+// started (again, without an effect, if it was) and unloaded. -ENOENT: there is none; of one that
+// was not loaded to its end nothing is left. -EINVAL: the tag has something else. error (200 bytes)
+// says why. (Shared memory and the client's is named by the options alone; a dump tells of it.)
+int vb_service_loaded(struct vb_nic *nic, uint32_t tag, const struct vb_image *image,
+                      const struct vb_load_opts *opts, struct vb_loaded **loaded, char *error);
 // From now on it needs no CPU.
 int vb_chain_start(struct vb_loaded *loaded);
 // Its queues, keys and memory go.

@@ -278,6 +278,10 @@ int vb_service_qp(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_qp **q
 // not polled, from 0 on, oldest first. -ENOENT: no more. -EINVAL: nobody counts (managed queues,
 // VB_QP_IGNORE_OVERFLOW).
 int vb_service_pending(const struct vb_qp *qp, bool receive, uint32_t i, uint64_t *wr_id);
+// Destroys all that was made under the tag, but for memory with a name: parts that are of no use
+// without each other, where the last process died in between. -EBUSY: what was made under another
+// tag uses some of it; the rest is gone.
+int vb_service_clear(struct vb_nic *nic, uint32_t tag);
 // The name is given up: vb_nic_close(), or this process's end, now ends everything, as without one.
 int vb_service_release(struct vb_nic *nic);
 

@@ -167,6 +167,10 @@ int vb_attach_program_stop(struct vb_attach *a, uint32_t program);
 int vb_attach_program_query(struct vb_attach *a, uint32_t program, uint64_t *executed,
                             bool *stopped);
 
+// ---- service.c: needs the locks. The i-th of a kind with the tag. -ENOENT: no more.
+int vb_service_find(struct vb_nic *nic, enum vb_hull_listed kind, uint32_t tag, uint32_t i,
+                    uint32_t *number, struct vb_hull_listing *listing);
+
 // ---- attach_share.c: the hull looks at the queue's record from now on, and at the register
 int vb_attach_share_qp(struct vb_attach *a, uint32_t qpn);
 int vb_attach_share_cq(struct vb_attach *a, uint32_t cqn, const uint8_t *bell);

@@ -95,7 +95,7 @@ static const struct vb_load_memory *find_memory(const struct vb_load_opts *opts,
 }
 
 // What a program has of its own is of whoever runs it: of the hull, if the NIC is there.
-static uint64_t room_of(const struct vb_image_region *r)
+uint64_t vb_loaded_room(const struct vb_image_region *r)
 {
     return r->bytes ? (r->bytes + 63) & ~UINT64_C(63) : 64;
 }
@@ -138,7 +138,7 @@ static int make_region(struct vb_loaded *l, uint32_t i, char *error)
         l->data[i] = (struct vb_image_memory){given->addr, given->key, NULL};
         return 0;
     }
-    uint64_t room = room_of(r);
+    uint64_t room = vb_loaded_room(r);
     uint8_t *at = take_room(l->nic, room);
     if (!at)
         return refuse(error, -ENOMEM, "region", r->name);
@@ -194,8 +194,8 @@ static int place(struct vb_loaded *l, const struct vb_image *image, char *error)
 
 // ---- life
 
-static struct vb_loaded *create(struct vb_nic *nic, const struct vb_image *image,
-                                const struct vb_load_opts *opts)
+struct vb_loaded *vb_loaded_create(struct vb_nic *nic, const struct vb_image *image,
+                                   const struct vb_load_opts *opts)
 {
     struct vb_loaded *l = calloc(1, sizeof *l);
     if (!l)
@@ -245,7 +245,7 @@ int vb_chain_load(struct vb_nic *nic, const struct vb_image *image, const struct
                  image->name);
         return -EINVAL;
     }
-    struct vb_loaded *l = create(nic, image, opts);
+    struct vb_loaded *l = vb_loaded_create(nic, image, opts);
     if (!l)
         return refuse(error, -ENOMEM, "program", image->name);
     int err = make_all(l, image, error);
@@ -286,11 +286,16 @@ void vb_chain_unload(struct vb_loaded *l)
     for (uint32_t i = 0; i < l->regions; i++) {
         if (l->mr[i])
             vb_mr_dereg(l->mr[i]);
-        give_room(l->nic, l->data[i].at, room_of(&l->region[i]));
+        give_room(l->nic, l->data[i].at, vb_loaded_room(&l->region[i]));
     }
     for (uint32_t i = 0; i < l->cqs; i++)
         if (l->cq[i])
             vb_cq_destroy(l->cq[i]);
+    vb_loaded_free(l);
+}
+
+void vb_loaded_free(struct vb_loaded *l)
+{
     free(l->cq);
     free(l->qp);
     free(l->code);

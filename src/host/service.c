@@ -53,9 +53,9 @@ int vb_service_release(struct vb_nic *nic)
 
 // ---- finding
 
-// Needs the locks. The i-th of a kind with the tag. Memory for rings is not the application's.
-static int find(struct vb_nic *nic, enum vb_hull_listed kind, uint32_t tag, uint32_t i,
-                uint32_t *number, struct vb_hull_listing *listing)
+// Memory for rings is not the application's.
+int vb_service_find(struct vb_nic *nic, enum vb_hull_listed kind, uint32_t tag, uint32_t i,
+                    uint32_t *number, struct vb_hull_listing *listing)
 {
     uint32_t at = 0;
     int err;
@@ -79,7 +79,7 @@ int vb_service_memory(struct vb_nic *nic, uint32_t tag, uint32_t i, struct vb_se
     if (err)
         return err;
     vb_host_lock(nic);
-    err = find(nic, VB_HULL_LIST_MEMORY, tag, i, &number, &listing);
+    err = vb_service_find(nic, VB_HULL_LIST_MEMORY, tag, i, &number, &listing);
     const struct vb_attach_memory *m = err ? NULL : vb_attach_memory_of(nic->attach, number);
     if (m) {
         *out = (struct vb_service_memory){.addr = m->base, .bytes = m->bytes, .was = m->was};
@@ -101,7 +101,7 @@ static_assert(sizeof(((struct vb_service_memory *)NULL)->name) == VB_HULL_NAME, 
         if (err)                                                                              \
             return err;                                                                       \
         vb_host_lock(nic);                                                                    \
-        err = find(nic, kind, tag, i, &number, &listing);                                     \
+        err = vb_service_find(nic, kind, tag, i, &number, &listing);                          \
         bool found = false;                                                                   \
         for (struct vb_link *l = nic->list.head.next; !err && l != &nic->list.head && !found; \
              l = l->next) {                                                                   \
