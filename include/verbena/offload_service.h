@@ -40,12 +40,20 @@ struct vb_offload_service_opts {
     uint64_t idle_ns;     // without a request, after which a client is taken for gone; 0: never
     uint8_t timeout;      // of acknowledgements and retries, as of struct vb_qp_peer: how long a
     uint8_t retries;      // client that does not answer is waited for
+    // Of a service of a hull (docs/hull.md): the first of clients_max + 1 tags that nothing else is
+    // made under. The next process that opens it with the same tag and adds the same offers has its
+    // clients, who notice nothing. 0: they are of this process
+    uint32_t tag;
 };
 
+// -EINVAL: no such units; or there is a tag, and the NIC is no service, or it was for fewer
+// clients.
 int vb_offload_open(struct vb_nic *nic, const struct vb_offload_service_opts *opts,
                     struct vb_offload_service **service);
 // Ends every client.
 void vb_offload_close(struct vb_offload_service *service);
+// With a tag: leaves them to the next process, as its end would.
+void vb_offload_leave(struct vb_offload_service *service);
 
 // The server's memory that programs work on. Every client's program gets a key of its own for it.
 struct vb_offload_memory {
@@ -76,6 +84,11 @@ struct vb_offload_offer {
 // closed.
 int vb_offload_add(struct vb_offload_service *service, const struct vb_offload_offer *offer,
                    char *error);
+
+// With a tag, when all offers are added: takes the clients of the last process over, and ends those
+// whom it was just making or ending, and whose offload is not offered any more. Returns how many
+// there are; their tickets are as before. The first message that is answered does it, too.
+uint32_t vb_offload_recover(struct vb_offload_service *service);
 
 // Answers a message; returns the answer's bytes, which are never none. *ticket is the client's that
 // joined or left; 0: neither. It stays the same as long as the client is there.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the service of offloads makes for one client.
+#include "host/attach.h"
 #include "host/load.h"
 #include "host/offload_service.h"
 
@@ -143,6 +144,67 @@ int vb_offload_client_create(const struct vb_offload_setup *s, struct vb_offload
     describe(s, qp, place);
     *client = c;
     return 0;
+}
+
+// As entries of its program name the server's memory: by keys of before.
+static int name_memory(const struct vb_offload_setup *s, uint32_t tag, uint32_t i,
+                       struct vb_load_memory *memory)
+{
+    struct vb_hull_listing listing;
+    uint32_t key;
+
+    vb_host_lock(s->nic);
+    int err = vb_service_find(s->nic, VB_HULL_LIST_REGION, tag, i, &key, &listing);
+    vb_host_unlock(s->nic);
+    if (!err)
+        *memory = (struct vb_load_memory){s->offered->offer.memory[i].region,
+                                          listing.made.key.start, key};
+    return err;
+}
+
+static int find(const struct vb_offload_setup *s, uint32_t tag, struct vb_offload_client *c)
+{
+    const struct vb_offload_offer *offer = &s->offered->offer;
+    const struct vb_image_region *answers = peer_region(s->image);
+    struct vb_load_memory memory[VB_OFFLOAD_REGIONS + 1];
+    uint32_t n = 0;
+    int err = vb_service_pd(s->nic, tag, 0, &c->pd);
+
+    for (; !err && n < offer->memories; n++) {
+        err = vb_service_mr(s->nic, tag, n, &c->mr[n]);
+        if (!err)
+            err = name_memory(s, tag, n, &memory[n]);
+    }
+    if (!err && offer->limit)
+        err = vb_service_program(s->nic, tag, 0, &c->program);
+    if (!err && answers)
+        memory[n++] = (struct vb_load_memory){answers->name, s->join->addr, s->join->key};
+    const struct vb_load_opts opts = {.pd = c->pd, .memory = memory, .memories = n};
+    return err ? err : vb_loaded_find(s->nic, tag, offer->memories, s->image, &opts, &c->loaded);
+}
+
+int vb_offload_client_find(const struct vb_offload_setup *s, uint32_t tag,
+                           struct vb_offload_client **client)
+{
+    struct vb_offload_client *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return -ENOMEM;
+    c->ticket = s->ticket;
+    c->join = *s->join;
+    c->image = s->image;
+    int err = find(s, tag, c);
+    if (err)
+        free(c);
+    else
+        *client = c;
+    return err;
+}
+
+void vb_offload_client_forget(struct vb_offload_client *c)
+{
+    vb_loaded_free(c->loaded);
+    free(c);
 }
 
 void vb_offload_client_destroy(struct vb_offload_client *c)

@@ -5,6 +5,7 @@
 #include "base/bits.h"
 #include "base/serial.h"
 #include "chain/offload_message.h"
+#include "host/attach.h"
 #include "host/load.h"
 
 #include <errno.h>
@@ -30,7 +31,9 @@ struct vb_offload_service {
     struct vb_offered *offered[VB_OFFLOAD_OFFERS];
     uint32_t offers;
     struct vb_offload_client **client; // clients_max, NULL: free
-    uint32_t next;                     // where a free place is looked for
+    struct vb_offload_record *record;  // as many, in memory of a hull; NULL: none is kept
+    bool recovered;
+    uint32_t next; // where a free place is looked for
     uint64_t nonce[NONCES];
     struct vb_offload_stat stat;
 };
@@ -53,12 +56,37 @@ int vb_offload_open(struct vb_nic *nic, const struct vb_offload_service_opts *op
     s->opts = *opts;
     s->clients_max = max;
     s->client = calloc(max, sizeof(void *));
-    if (!s->client) {
+    int err = !s->client  ? -ENOMEM
+              : opts->tag ? vb_offload_records_open(nic, opts->tag, max, &s->record)
+                          : 0;
+    if (err) {
+        free(s->client);
         free(s);
-        return -ENOMEM;
+        return err;
     }
     *out = s;
     return 0;
+}
+
+// The tag of what is made for the client at a place.
+static uint32_t tag_of(const struct vb_offload_service *s, uint32_t slot)
+{
+    return s->opts.tag + 1 + slot;
+}
+
+static void mark(struct vb_offload_service *s, uint32_t slot, enum vb_offload_record_state state)
+{
+    if (s->record)
+        vb_offload_record_mark(&s->record[slot], state);
+}
+
+// At each moment the next process knows what it has to look after.
+static void destroy_client(struct vb_offload_service *s, uint32_t slot)
+{
+    mark(s, slot, VB_OFFLOAD_PARTS);
+    vb_offload_client_destroy(s->client[slot]);
+    s->client[slot] = NULL;
+    mark(s, slot, VB_OFFLOAD_FREE);
 }
 
 static void forget_offer(struct vb_offered *o)
@@ -68,17 +96,34 @@ static void forget_offer(struct vb_offered *o)
     free(o);
 }
 
+static void forget(struct vb_offload_service *s)
+{
+    for (uint32_t i = 0; i < s->offers; i++)
+        forget_offer(s->offered[i]);
+    free(s->client);
+    free(s);
+}
+
 void vb_offload_close(struct vb_offload_service *s)
 {
     if (!s)
         return;
     for (uint32_t i = 0; i < s->clients_max; i++)
         if (s->client[i])
-            vb_offload_client_destroy(s->client[i]);
-    for (uint32_t i = 0; i < s->offers; i++)
-        forget_offer(s->offered[i]);
-    free(s->client);
-    free(s);
+            destroy_client(s, i);
+    forget(s);
+}
+
+void vb_offload_leave(struct vb_offload_service *s)
+{
+    if (!s->record) {
+        vb_offload_close(s);
+        return;
+    }
+    for (uint32_t i = 0; i < s->clients_max; i++)
+        if (s->client[i])
+            vb_offload_client_forget(s->client[i]);
+    forget(s);
 }
 
 // ---- what is offered
@@ -284,7 +329,8 @@ static uint32_t find_place(struct vb_offload_service *s)
 {
     for (uint32_t i = 0; i < s->clients_max; i++) {
         uint32_t at = (s->next + i) % s->clients_max;
-        if (!s->client[at]) {
+        if (!s->client[at] &&
+            (!s->record || vb_offload_record_state(&s->record[at]) == VB_OFFLOAD_FREE)) {
             s->next = (at + 1) % s->clients_max;
             return at;
         }
@@ -301,6 +347,32 @@ static int draw(struct vb_offload_setup *setup, uint32_t slot)
     setup->ticket = 1ull << 63 | random[0] << SLOT_BITS | slot; // never 0
     setup->psn = (uint32_t)random[1] & VB_PSN_MASK;
     return 0;
+}
+
+static int create_client(struct vb_offload_service *s, const struct vb_offload_setup *setup,
+                         uint32_t slot, struct vb_offload_place *place, char *error)
+{
+    uint32_t before = s->record ? s->nic->attach->tag : 0;
+
+    if (s->record) {
+        mark(s, slot, VB_OFFLOAD_PARTS);
+        vb_service_tag(s->nic, tag_of(s, slot));
+    }
+    int err = vb_offload_client_create(setup, &s->client[slot], place, error);
+    if (s->record)
+        vb_service_tag(s->nic, before);
+    if (s->record && !err)
+        vb_offload_record_fill(&s->record[slot], s->client[slot]);
+    else
+        mark(s, slot, VB_OFFLOAD_FREE);
+    return err;
+}
+
+static void count_client(struct vb_offload_service *s, uint32_t slot)
+{
+    s->nonce[s->stat.joined++ % NONCES] = s->client[slot]->join.nonce;
+    s->stat.clients++;
+    s->stat.bytes += vb_loaded_bytes(s->client[slot]->loaded);
 }
 
 static int join(struct vb_offload_service *s, const struct vb_offload_join *join,
@@ -321,12 +393,50 @@ static int join(struct vb_offload_service *s, const struct vb_offload_join *join
         snprintf(error, VB_OFFLOAD_TEXT, "the server has no random numbers");
         return VB_OFFLOAD_FAILED;
     }
-    if (vb_offload_client_create(&setup, &s->client[slot], place, error) != 0)
+    if (create_client(s, &setup, slot, place, error) != 0)
         return VB_OFFLOAD_FAILED;
-    s->nonce[s->stat.joined++ % NONCES] = join->nonce;
-    s->stat.clients++;
-    s->stat.bytes += vb_loaded_bytes(s->client[slot]->loaded);
+    count_client(s, slot);
     return 0;
+}
+
+// ---- coming back
+
+// Of a client that the last process left: whether it is one of ours still.
+static bool find_again(struct vb_offload_service *s, uint32_t slot)
+{
+    struct vb_offload_join join;
+    struct vb_offload_setup setup = {.nic = s->nic, .opts = &s->opts, .join = &join};
+    char error[VB_OFFLOAD_TEXT];
+
+    if (!vb_offload_record_read(&s->record[slot], &setup.ticket, &join) ||
+        (setup.ticket & ((1u << SLOT_BITS) - 1)) != slot)
+        return false;
+    struct vb_offered *o = find_offer(s, join.offload);
+    if (!o || !vb_is_pow2(join.depth) || join.depth > o->offer.depth_max)
+        return false;
+    setup.offered = o;
+    setup.image = image_of(o, join.depth, error);
+    return setup.image && vb_offload_client_find(&setup, tag_of(s, slot), &s->client[slot]) == 0;
+}
+
+uint32_t vb_offload_recover(struct vb_offload_service *s)
+{
+    uint32_t found = 0;
+
+    if (!s->record || s->recovered || vb_host_is_foreign(s->nic))
+        return 0;
+    s->recovered = true;
+    for (uint32_t i = 0; i < s->clients_max; i++) {
+        if (vb_offload_record_state(&s->record[i]) == VB_OFFLOAD_FREE)
+            continue;
+        if (find_again(s, i)) {
+            count_client(s, i);
+            found++;
+        } else if (vb_service_clear(s->nic, tag_of(s, i)) == 0) {
+            mark(s, i, VB_OFFLOAD_FREE);
+        }
+    }
+    return found;
 }
 
 // ---- leaving
@@ -342,8 +452,7 @@ static void end(struct vb_offload_service *s, struct vb_offload_client **client)
 {
     s->stat.clients--;
     s->stat.bytes -= vb_loaded_bytes((*client)->loaded);
-    vb_offload_client_destroy(*client);
-    *client = NULL;
+    destroy_client(s, (uint32_t)(client - s->client));
 }
 
 int vb_offload_end(struct vb_offload_service *s, uint64_t ticket)
@@ -432,6 +541,7 @@ uint32_t vb_offload_answer(struct vb_offload_service *s, const void *message, si
     char error[VB_OFFLOAD_TEXT] = "";
     int why = vb_offload_read_request(message, len, &request);
 
+    (void)vb_offload_recover(s);
     *ticket = 0;
     if (why)
         return refuse(s, answer, why,

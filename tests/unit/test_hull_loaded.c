@@ -2,8 +2,10 @@
 // A service that comes back finds the programs it had loaded, and can end what is under a tag.
 #include "duo.h"
 #include "host/load.h"
+#include "host/offload_service.h"
 #include "hull_get.h"
 #include "hull_table.h"
+#include "offload_rig.h"
 #include "pair.h"
 #include "service_kit.h"
 
@@ -21,6 +23,7 @@ enum {
     PROGRAM = 5, // tags
     PARTS = 6,
     OTHER = 8,
+    OFFLOADS = 100,
     SLOTS = 2, // as hull_get.c has them
 };
 
@@ -155,6 +158,124 @@ static void test_one_that_was_not_finished(void **state)
     finish(&g);
 }
 
+// ---- clients of a service of offloads
+
+static void open_offloads(struct offload_rig *rig, struct vb_hull *hull)
+{
+    *rig = (struct offload_rig){0};
+    rig->d.end[0].nic = duo_open_nic(1, "udp");
+    rig->d.end[1].nic = service_open(hull, "offloads");
+    assert_int_equal(vb_service_tag(rig->d.end[1].nic, OTHER), 0);
+    duo_open_ends(&rig->d);
+    offload_rig_start(rig, (struct vb_offload_service_opts){.clients_max = 4, .tag = OFFLOADS});
+}
+
+// False: the memory is not where clients look for it.
+static bool change_offloads(struct offload_rig *rig, struct vb_hull *hull)
+{
+    struct vb_service_memory memory;
+
+    vb_offload_leave(rig->service);
+    vb_nic_close(rig->d.end[1].nic);
+    hull_kit_wait(hull, 0);
+    rig->d.end[1].nic = service_open(hull, "offloads");
+    assert_int_equal(vb_service_memory(rig->d.end[1].nic, OTHER, 0, &memory), 0);
+    rig->d.end[1].memory = memory.addr;
+    offload_rig_start(rig, (struct vb_offload_service_opts){.clients_max = 4, .tag = OFFLOADS});
+    return (uintptr_t)memory.addr == memory.was;
+}
+
+static void close_offloads(struct offload_rig *rig, struct vb_hull *hull)
+{
+    assert_int_equal(vb_service_release(rig->d.end[1].nic), 0);
+    vb_nic_close(rig->d.end[1].nic);
+    vb_nic_close(rig->d.end[0].nic);
+    free(rig->d.end[0].memory);
+    assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
+    vb_hull_close(hull);
+}
+
+static void test_clients_of_offloads_stay(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
+    struct offload_client c[3];
+    struct offload_rig rig;
+    char why[VB_IMAGE_TEXT];
+
+    (void)state;
+    open_offloads(&rig, hull);
+    struct offload_objects none = offload_rig_count(&rig);
+    for (uint32_t i = 0; i < 2; i++) {
+        offload_client_open(&rig, &c[i], i, RIG_DEPTH);
+        offload_client_work(&c[i], 20);
+    }
+    struct offload_objects two = offload_rig_count(&rig);
+    uint64_t bytes = offload_rig_stat(&rig).bytes;
+    bool same = change_offloads(&rig, hull);
+    assert_int_equal(vb_offload_recover(rig.service), 2);
+    assert_int_equal(vb_offload_recover(rig.service), 0); // once
+    offload_rig_expect(&rig, &two);
+    assert_int_equal(offload_rig_stat(&rig).clients, 2);
+    assert_int_equal(offload_rig_stat(&rig).bytes, bytes);
+    for (uint32_t i = 0; i < 2 && same; i++)
+        offload_client_work(&c[i], 20); // without having noticed
+    uint64_t ticket = c[0].place.ticket;
+    char *text = vb_chain_dump(vb_offload_loaded(rig.service, ticket),
+                               vb_offload_image(rig.service, ticket), why);
+    assert_non_null(text);
+    free(text);
+    offload_client_leave(&rig, &c[0]);
+    offload_client_open(&rig, &c[2], 2, RIG_DEPTH);
+    offload_client_work(&c[2], 20);
+    offload_rig_expect(&rig, &two);
+    change_offloads(&rig, hull); // the first message brings them back, too
+    offload_client_leave(&rig, &c[1]);
+    offload_client_leave(&rig, &c[2]);
+    offload_rig_expect(&rig, &none);
+    for (uint32_t i = 0; i < 3; i++)
+        offload_client_close(&c[i]);
+    vb_offload_close(rig.service);
+    close_offloads(&rig, hull);
+}
+
+// The process died while it was making or ending a client, or wrote over what it knew of it.
+static void test_half_a_client_goes(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
+    struct vb_offload_service *more;
+    struct vb_service_memory table;
+    struct offload_client c[3];
+    struct offload_rig rig;
+
+    (void)state;
+    open_offloads(&rig, hull);
+    struct vb_nic *nic = rig.d.end[1].nic;
+    struct vb_offload_service_opts opts = {.clients_max = 4000, .tag = OFFLOADS};
+    assert_int_equal(vb_offload_open(nic, &opts, &more), -EINVAL);              // it was for fewer
+    assert_int_equal(vb_offload_open(rig.d.end[0].nic, &opts, &more), -EINVAL); // no service
+    struct offload_objects none = offload_rig_count(&rig);
+    for (uint32_t i = 0; i < 3; i++)
+        offload_client_open(&rig, &c[i], i, RIG_DEPTH);
+    assert_int_equal(vb_service_memory(nic, OFFLOADS, 0, &table), 0);
+    struct vb_offload_record *record = table.addr;
+    vb_offload_record_mark(&record[c[0].place.ticket & 0xffff], VB_OFFLOAD_PARTS);
+    memset(&record[c[1].place.ticket & 0xffff].join, 0xff, sizeof record->join);
+    record[c[2].place.ticket & 0xffff].ticket ^= 1; // of another place
+    change_offloads(&rig, hull);
+    assert_int_equal(vb_offload_recover(rig.service), 0);
+    offload_rig_expect(&rig, &none);
+    for (uint32_t i = 0; i < 3; i++)
+        offload_client_close(&c[i]);
+    offload_client_open(&rig, &c[0], 0, RIG_DEPTH); // their places are free
+    offload_client_work(&c[0], 20);
+    offload_client_close(&c[0]);
+    vb_offload_close(rig.service);
+    offload_rig_expect(&rig, &none);
+    close_offloads(&rig, hull);
+}
+
+// ---- tags
+
 static void test_a_tag_is_cleared(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
@@ -189,6 +310,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_program_is_found),
         cmocka_unit_test(test_one_that_was_not_finished),
+        cmocka_unit_test(test_clients_of_offloads_stay),
+        cmocka_unit_test(test_half_a_client_goes),
         cmocka_unit_test(test_a_tag_is_cleared),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
