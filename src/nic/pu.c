@@ -367,14 +367,21 @@ static bool next_step(struct vb_pu *pu)
     return (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu);
 }
 
+void vb_pu_record(struct vb_pu *pu, const struct vb_step *step)
+{
+    pu->step = *step;
+    if (pu->recording == VB_RECORDS_LISTENER)
+        pu->listener(pu->listener_ctx, &pu->step);
+}
+
 struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
 {
     pu->now_ns = now_ns;
     pu->touches = 0;
-    pu->recording = true;
+    pu->recording = VB_RECORDS_READER;
     if (!next_step(pu))
         pu->step = (struct vb_step){.kind = VB_STEP_NONE};
-    pu->recording = false;
+    pu->recording = pu->listener ? VB_RECORDS_LISTENER : VB_RECORDS_NOBODY;
     pu->step.touch = pu->touch;
     pu->step.touches = pu->touches;
     if (pu->observer)
@@ -495,6 +502,13 @@ void vb_pu_observe(struct vb_pu *pu, vb_step_observer *observer, void *ctx)
 {
     pu->observer = observer;
     pu->observer_ctx = ctx;
+}
+
+void vb_pu_listen(struct vb_pu *pu, vb_step_observer *listener, void *ctx)
+{
+    pu->listener = listener;
+    pu->listener_ctx = ctx;
+    pu->recording = listener ? VB_RECORDS_LISTENER : VB_RECORDS_NOBODY;
 }
 
 const struct vb_counters *vb_pu_counters(const struct vb_pu *pu)

@@ -20,6 +20,13 @@ enum {
     VB_EVENT_RETRY_NS = 10000, // until one that found no room is told
 };
 
+// Who reads the records of steps.
+enum vb_recording {
+    VB_RECORDS_NOBODY,
+    VB_RECORDS_READER,   // one step, with the memory that it touches
+    VB_RECORDS_LISTENER, // of a poll, each as it is made
+};
+
 struct vb_pu {
     struct vb_dev *dev;
     uint32_t index;
@@ -56,9 +63,9 @@ struct vb_pu {
     uint32_t event_head, event_count;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
     struct vb_counters count;
-    vb_step_observer *observer;
-    void *observer_ctx;
-    bool recording; // somebody reads the records of steps
+    vb_step_observer *observer, *listener;
+    void *observer_ctx, *listener_ctx;
+    enum vb_recording recording;
     struct vb_step step;
     struct vb_touch touch[2 * VB_MAX_SGE + 2]; // a datagram and its header
     uint32_t touches;
@@ -154,11 +161,13 @@ static inline void vb_pu_bill(struct vb_pu *pu, struct vb_qpc *qp)
         vb_share_bill_later(pu, qp);
 }
 
+void vb_pu_record(struct vb_pu *pu, const struct vb_step *step);
+
 // The record of the step being made, for whoever reads it.
-#define VB_RECORD(pu, ...)                              \
-    do {                                                \
-        if (__builtin_expect((pu)->recording, 0))       \
-            (pu)->step = (struct vb_step){__VA_ARGS__}; \
+#define VB_RECORD(pu, ...)                                      \
+    do {                                                        \
+        if (__builtin_expect((pu)->recording, 0))               \
+            vb_pu_record((pu), &(struct vb_step){__VA_ARGS__}); \
     } while (0)
 
 #define VB_COUNT(pu, qp, name) \
@@ -169,7 +178,7 @@ static inline void vb_pu_bill(struct vb_pu *pu, struct vb_qpc *qp)
 
 static inline void vb_pu_touch(struct vb_pu *pu, const void *addr, uint32_t len, bool write)
 {
-    if (__builtin_expect(pu->recording, 0) && len > 0)
+    if (__builtin_expect(pu->recording == VB_RECORDS_READER, 0) && len > 0)
         pu->touch[pu->touches++] = (struct vb_touch){addr, len, write};
 }
 

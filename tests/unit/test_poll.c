@@ -17,12 +17,25 @@
 
 enum {
     TURNS = 200,
-    LOG_BYTES = 8 << 20
+    LOG_BYTES = 8 << 20,
+    RECORD = 9, // words
 };
 
 struct log {
     uint8_t *bytes;
     size_t used;
+};
+
+enum way {
+    BY_STEPS,
+    BY_POLL,
+    BY_POLL_HEARD, // by a listener
+};
+
+// One run: what it did, and the records of its steps.
+struct trial {
+    enum way way;
+    struct log log, records;
 };
 
 static void keep(struct log *log, const void *bytes, size_t len)
@@ -32,12 +45,25 @@ static void keep(struct log *log, const void *bytes, size_t len)
     log->used += len;
 }
 
-static void run(struct forge *f, bool by_steps)
+static void hear(void *ctx, const struct vb_step *step)
 {
+    struct trial *t = ctx;
+    const uint64_t record[RECORD] = {step->kind,   step->opcode, step->verdict,
+                                     step->detail, step->qpn,    step->cqn,
+                                     step->psn,    step->bytes,  step->counter};
+
+    assert_int_not_equal(step->kind, VB_STEP_NONE);
+    keep(&t->records, record, sizeof record);
+}
+
+static void run(struct forge *f, struct trial *t)
+{
+    struct vb_step step;
+
     vb_pu_feed(f->pu, f->feed, f->feed_count);
-    if (by_steps)
-        while (vb_pu_step(f->pu, f->now_ns).kind != VB_STEP_NONE)
-            ;
+    if (t->way == BY_STEPS)
+        while ((step = vb_pu_step(f->pu, f->now_ns)).kind != VB_STEP_NONE)
+            hear(t, &step);
     else
         vb_pu_poll(f->pu, f->now_ns);
     for (uint32_t i = 0; i < f->feed_count; i++)
@@ -46,11 +72,12 @@ static void run(struct forge *f, bool by_steps)
 }
 
 // Runs until quiet, though the transmit queue may fill on the way.
-static void drain(struct forge *f, bool by_steps, struct log *log)
+static void drain(struct forge *f, struct trial *t)
 {
+    struct log *log = &t->log;
     bool again;
     do {
-        run(f, by_steps);
+        run(f, t);
         struct vb_txq *q = vb_pu_txq(f->pu);
         again = vb_pu_wants_tx(f->pu);
         for (uint32_t i = q->taken; i < q->count; i++) {
@@ -112,7 +139,7 @@ static void forge_turn(struct forge *f, struct vb_prng *r)
     }
 }
 
-static void script(bool by_steps, uint64_t seed, struct log *log)
+static void script(struct trial *t, uint64_t seed)
 {
     struct vb_prng r = {seed};
     struct forge_opts o = forge_defaults();
@@ -127,6 +154,8 @@ static void script(bool by_steps, uint64_t seed, struct log *log)
     if (seed & 4) // then it is share 0's, beside another or alone
         assert_int_equal(vb_dev_share_destroy(f->dev, share), seed & 2 ? -EBUSY : 0);
     vb_pu_observe(f->pu, NULL, NULL); // with an observer, vb_pu_poll() would call vb_pu_step()
+    if (t->way == BY_POLL_HEARD)
+        vb_pu_listen(f->pu, hear, t);
     for (uint64_t turn = 0; turn < TURNS; turn++) {
         static const enum vb_wr_opcode ops[] = {VB_WR_SEND, VB_WR_WRITE, VB_WR_NOP};
         for (uint64_t n = vb_prng_below(&r, 4); n > 0; n--) {
@@ -146,25 +175,102 @@ static void script(bool by_steps, uint64_t seed, struct log *log)
         vb_driver_post_recv(&f->qp, &recv, 1);
         forge_turn(f, &r);
         f->now_ns += vb_prng_below(&r, 2000000);
-        drain(f, by_steps, log);
-        take_completions(f, log);
+        drain(f, t);
+        take_completions(f, &t->log);
     }
     forge_close(f);
+}
+
+static void begin(struct trial *t, enum way way)
+{
+    *t = (struct trial){way, {malloc(LOG_BYTES), 0}, {malloc(LOG_BYTES), 0}};
+    assert_true(t->log.bytes && t->records.bytes);
+}
+
+static void end(struct trial *t)
+{
+    free(t->log.bytes);
+    free(t->records.bytes);
+}
+
+static void are_equal(const struct log *a, const struct log *b)
+{
+    assert_int_equal(a->used, b->used);
+    assert_memory_equal(a->bytes, b->bytes, a->used);
 }
 
 static void test_poll_does_what_steps_do(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        struct log one = {malloc(LOG_BYTES), 0}, other = {malloc(LOG_BYTES), 0};
-        script(true, seed, &one);
-        script(false, seed, &other);
-        assert_true(one.used > 10000);
-        assert_int_equal(one.used, other.used);
-        assert_memory_equal(one.bytes, other.bytes, one.used);
-        free(one.bytes);
-        free(other.bytes);
+        struct trial steps, poll;
+        begin(&steps, BY_STEPS);
+        begin(&poll, BY_POLL);
+        script(&steps, seed);
+        script(&poll, seed);
+        assert_true(steps.log.used > 10000);
+        are_equal(&steps.log, &poll.log);
+        assert_int_equal(poll.records.used, 0); // nobody listened
+        end(&steps);
+        end(&poll);
     }
+}
+
+static int by_words(const void *a, const void *b)
+{
+    return memcmp(a, b, RECORD * sizeof(uint64_t));
+}
+
+static void sort(struct log *records)
+{
+    const size_t bytes = RECORD * sizeof(uint64_t);
+    qsort(records->bytes, records->used / bytes, bytes, by_words);
+}
+
+// And tells a listener of the same steps, though some of a turn come in another order.
+static void test_a_listener_hears_steps(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct trial steps, poll;
+        begin(&steps, BY_STEPS);
+        begin(&poll, BY_POLL_HEARD);
+        script(&steps, seed);
+        script(&poll, seed);
+        are_equal(&steps.log, &poll.log);
+        sort(&steps.records);
+        sort(&poll.records);
+        are_equal(&steps.records, &poll.records);
+        end(&steps);
+        end(&poll);
+    }
+}
+
+static void count_steps(void *ctx, const struct vb_step *step)
+{
+    (void)step;
+    ++*(uint32_t *)ctx;
+}
+
+// Steps that are taken one by one are told to nobody else, and the end of listening is the end.
+static void test_a_listener_comes_and_goes(void **state)
+{
+    uint32_t heard = 0;
+
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    vb_pu_observe(f->pu, NULL, NULL);
+    vb_pu_listen(f->pu, count_steps, &heard);
+    forge_post(f, 1, VB_WR_SEND, 0, 8);
+    assert_int_equal(vb_pu_step(f->pu, f->now_ns).kind, VB_STEP_FETCH);
+    assert_int_equal(heard, 0);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_int_equal(heard, 2); // it was begun, and sent
+    vb_pu_listen(f->pu, NULL, NULL);
+    forge_post(f, 2, VB_WR_SEND, 0, 8);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_int_equal(heard, 2);
+    forge_close(f);
 }
 
 // Who runs the unit takes a short way while it is idle: whatever is due must show.
@@ -196,6 +302,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poll_does_what_steps_do),
+        cmocka_unit_test(test_a_listener_hears_steps),
+        cmocka_unit_test(test_a_listener_comes_and_goes),
         cmocka_unit_test(test_idle_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
