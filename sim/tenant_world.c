@@ -7,10 +7,7 @@
 #include <string.h>
 
 enum {
-    MEMORY_BYTES = 64 * 1024,
     CQ_ENTRIES = 4096,
-    DEPTH = 64,
-    MTU = 4096,
     WIRE_NS = 2000, // one way
     POLL_NS = 150,
     TURN_NS = 60, // with its bell, if only for nothing
@@ -28,13 +25,13 @@ static int make_memory(struct vb_dev *dev, uint32_t *pd, uint8_t **memory, uint3
 {
     int err = vb_dev_pd_create(dev, pd);
 
-    *memory = calloc(1, MEMORY_BYTES);
+    *memory = calloc(1, VB_TENANT_MEMORY);
     if (!*memory)
         return -ENOMEM;
     const struct vb_mkey_attr attr = {.pd = *pd,
                                       .access = RIGHTS,
                                       .start = VB_TENANT_PLACE,
-                                      .len = MEMORY_BYTES,
+                                      .len = VB_TENANT_MEMORY,
                                       .base = *memory};
     return err ? err : vb_dev_mkey_create(dev, &attr, key);
 }
@@ -70,10 +67,10 @@ static int make_qp(struct vb_dev *dev, struct vb_driver_qp *qp, const struct vb_
 int vb_tenant_connect(struct vb_tenant *t, uint32_t i)
 {
     struct vb_tenantworld *w = t->world;
-    bool loops = vb_tenant_loops(t->kind, i);
+    bool loops = vb_tenant_loops(t->work.kind, i);
     struct vb_qpc_mods m = {.access = VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC,
                             .dest_qpn = loops ? t->qp[i].qpn : t->far[i].qpn,
-                            .mtu_bytes = MTU,
+                            .mtu_bytes = VB_TENANT_MTU,
                             .max_rd_atomic = 16,
                             .max_dest_rd_atomic = 16,
                             .min_rnr_timer = 12,
@@ -100,12 +97,9 @@ static int make_queues(struct vb_tenant *t)
     struct vb_tenantworld *w = t->world;
     int err = 0;
 
-    for (uint32_t i = 0; i < t->qps && !err; i++) {
-        bool loops = vb_tenant_loops(t->kind, i);
-        const struct vb_qp_opts opts = {
-            .send_depth = loops && t->kind != VB_TENANT_COPY ? 4 : DEPTH,
-            .send_sge = t->kind == VB_TENANT_COPY ? VB_MAX_SGE : 1,
-            .chain = loops ? VB_QP_CROSS_CHANNEL | VB_QP_MANAGED_SEND : 0};
+    for (uint32_t i = 0; i < t->work.qps && !err; i++) {
+        bool loops = vb_tenant_loops(t->work.kind, i);
+        const struct vb_qp_opts opts = vb_tenant_queue(t->work.kind, i);
         err = make_qp(w->dev, &t->qp[i], &opts,
                       (struct vb_qpc_attr){.pd = t->pd,
                                            .send_cqn = t->cqn,
@@ -118,6 +112,7 @@ static int make_queues(struct vb_tenant *t)
                           (struct vb_qpc_attr){.pd = t->far_pd, .send_cqn = w->far_cqn});
         if (!err)
             err = vb_tenant_connect(t, i);
+        t->work.qp[i] = &t->qp[i];
         w->of_index[t->qp[i].qpn & (VB_DOORBELL_QPS - 1)] = t;
     }
     return err;
@@ -130,10 +125,11 @@ static int make_tenant(struct vb_tenantworld *w, uint32_t i)
     bool endless = o->kind[i] > VB_TENANT_BUSY;
 
     t->world = w;
-    t->kind = o->kind[i];
+    t->work.kind = o->kind[i];
+    t->work.cq = &t->cq;
     t->weight = o->weight[i] ? o->weight[i] : VB_SHARE_WEIGHT;
-    t->prng = (struct vb_prng){o->seed * 0x9e3779b97f4a7c15u + i};
-    t->qps = vb_tenant_queues(t->kind);
+    t->work.prng = (struct vb_prng){o->seed * 0x9e3779b97f4a7c15u + i};
+    t->work.qps = vb_tenant_queues(o->kind[i]);
     vb_hist_init(&t->service);
     vb_hist_init(&t->whole);
     int err =
@@ -141,9 +137,9 @@ static int make_tenant(struct vb_tenantworld *w, uint32_t i)
             ? 0
             : vb_dev_share_create(w->dev, &(struct vb_share_attr){.weight = t->weight}, &t->share);
     if (!err)
-        err = make_memory(w->dev, &t->pd, &t->memory, &t->key);
+        err = make_memory(w->dev, &t->pd, &t->memory, &t->work.key);
     if (!err)
-        err = make_memory(w->far_dev, &t->far_pd, &t->far_memory, &t->far_key);
+        err = make_memory(w->far_dev, &t->far_pd, &t->far_memory, &t->work.far_key);
     if (!err)
         err = make_cq(w->dev, &t->cq, &t->cqn, endless);
     if (!err)
@@ -226,7 +222,7 @@ void vb_tenantworld_destroy(struct vb_tenantworld *w)
         vb_dev_destroy(w->far_dev);
     for (uint32_t i = 0; i < w->opts.tenants; i++) {
         struct vb_tenant *t = &w->tenant[i];
-        for (uint32_t q = 0; q < t->qps; q++) {
+        for (uint32_t q = 0; q < t->work.qps; q++) {
             vb_driver_qp_fini(&t->qp[q]);
             vb_driver_qp_fini(&t->far[q]);
         }

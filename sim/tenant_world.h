@@ -7,41 +7,26 @@
 #define VB_SIM_TENANT_WORLD_H
 
 #include "base/hist.h"
-#include "base/prng.h"
-#include "host/driver.h"
 #include "nic/dev.h"
 #include "sim/digest.h"
+#include "sim/tenant_work.h"
 #include "wire/roce.h"
 
 enum {
     VB_TENANTS_MAX = 6,
-    VB_TENANT_QPS = 20,
     VB_TENANT_FLIGHTS = 4096, // frames on the way to the NIC
     VB_TENANT_RX = 64,        // frames that it takes at once
     VB_TENANT_TEXT = 200,
 };
 
-enum vb_tenant_kind {
-    VB_TENANT_IDLE,
-    VB_TENANT_PROBE, // one READ at a time, and how long it took
-    VB_TENANT_BUSY,  // well-behaved: four queues with sixteen READs and WRITEs of 1 KB each
-    VB_TENANT_CHAIN, // two programs without an end, and eighteen queues flooded with WRITEs
-    VB_TENANT_FUZZ,  // garbage in rings, doorbell records and bells
-    VB_TENANT_FLUSH, // work for queue pairs that have failed
-    VB_TENANT_COPY,  // two programs without an end: of long copies, and of copies in many pieces
-    VB_TENANT_KINDS
-};
-
 struct vb_tenant {
     struct vb_tenantworld *world;
-    enum vb_tenant_kind kind;
+    struct vb_tenant_work work;
     uint32_t weight, share;
-    struct vb_prng prng;
-    uint32_t pd, far_pd, key, far_key, cqn;
+    uint32_t pd, far_pd, cqn;
     uint8_t *memory, *far_memory;
     struct vb_driver_cq cq;
     struct vb_driver_qp qp[VB_TENANT_QPS], far[VB_TENANT_QPS];
-    uint32_t qps;
     uint64_t act_at_ns;
     // Of a probe: when it rang, its request left, its answer came.
     bool asked;
@@ -52,9 +37,6 @@ struct vb_tenant {
     uint64_t units, bill_max;
     uint64_t own, base[VB_TENANTS_MAX]; // units, and the others', when it began to wait
 };
-
-// Where memory lies for entries, the same in every run.
-#define VB_TENANT_PLACE UINT64_C(0x100000000)
 
 struct vb_tenant_flight {
     uint64_t at_ns;
@@ -94,9 +76,6 @@ void vb_tenantworld_destroy(struct vb_tenantworld *w);
 void vb_tenantworld_run(struct vb_tenantworld *w);
 
 // ---- tenant_host.c
-uint32_t vb_tenant_queues(enum vb_tenant_kind kind);
-// Whether queue pair number i is connected with itself.
-bool vb_tenant_loops(enum vb_tenant_kind kind, uint32_t i);
 void vb_tenant_start(struct vb_tenant *t);
 void vb_tenant_act(struct vb_tenant *t);
 // A step of one of its queue pairs, now.
