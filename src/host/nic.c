@@ -107,7 +107,8 @@ static uint32_t receive(struct vb_lane *lane)
 // What was just posted leaves first: looking at an empty socket takes as long as sending. But a
 // timer that fires waits for what has come meanwhile: it may be the answer. Who finds the unit idle
 // has nothing to send, and looks for frames alone: how soon one is noticed depends on how short a
-// run is that finds none, so only some of these look at the time, too.
+// run is that finds none, so only some of these look at the time, too. Where a hull's unit had more
+// to do than it does at once, it works once a run: others' bells are looked at in between.
 uint32_t vb_lane_run(struct vb_lane *lane)
 {
     if (__builtin_expect(lane->shares, 0)) {
@@ -127,11 +128,12 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     lane->idle_runs = 0;
     uint64_t now = vb_clock_recent_ns(&lane->recent);
     bool late = vb_pu_deadline(lane->pu) <= now;
-    uint32_t steps = idle || late ? 0 : work(lane, now);
+    bool stopped = lane->nic->hull && vb_pu_has_more(lane->pu);
+    uint32_t steps = idle || late || stopped ? 0 : work(lane, now);
 
     if (!idle)
         frames = receive(lane);
-    if (frames > 0 || late)
+    if (frames > 0 || late || stopped)
         steps += work(lane, now);
     lane->calm = vb_pu_deadline(lane->pu) > now + CALM_NS;
     end_run(lane);

@@ -51,7 +51,8 @@ struct vb_pu {
     struct vb_path *ah[VB_AH_PATHS]; // paths of datagrams, by a hash of their addresses
     struct vb_peer *peers[VB_PEERS], nobody;
     uint32_t shares;             // besides share 0
-    struct vb_fifo active;       // those with work, if there is one
+    struct vb_fifo active;       // those with work, if there is one: the line
+    struct vb_fifo early;        // those of them that go before it
     struct vb_share_part rest;   // share 0
     struct vb_qpc *turn_of;      // its turn has begun,
     uint32_t turn_start;         // from here on

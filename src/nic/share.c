@@ -11,33 +11,43 @@
 
 // ---- rounds
 
+static int64_t part_of(const struct vb_share_part *s)
+{
+    return (int64_t)VB_SHARE_QUANTUM * s->weight;
+}
+
 // What is missing when a share has no more to do is not missed later, and what is left is lost.
 static void leave(struct vb_share_part *s)
 {
     vb_link_remove(&s->line);
-    s->fresh = s->granted = false;
+    if (vb_link_queued(&s->early))
+        vb_link_remove(&s->early);
+    s->granted = false;
     if (s->credit > 0)
         s->credit = 0;
 }
 
-// Who comes anew goes first: light work waits for nobody's round. It has its part of the round
-// then.
+// Light work waits for nobody's round: who comes anew stands at the end of the line, and has the
+// part of its visit there in advance. It stays in line for it even without work, so coming and
+// going wins nothing; and who comes again meanwhile goes first with what is left of that part.
 static void enter(struct vb_pu *pu, struct vb_share_part *s)
 {
-    if (vb_link_queued(&s->line))
-        return;
-    vb_fifo_push_front(&pu->active, &s->line);
-    s->fresh = true;
+    if (!vb_link_queued(&s->line)) {
+        vb_fifo_push(&pu->active, &s->line);
+        s->credit += part_of(s);
+        s->granted = true;
+    }
+    if (s->granted && s->credit > 0 && !vb_link_queued(&s->early) &&
+        vb_fifo_first(&pu->active) != &s->line) // whose visit it is
+        vb_fifo_push(&pu->early, &s->early);
 }
 
-// To the end of the line. Who came anew has had the part of its next visit, and stays in line for
-// it even without work: coming and going wins nothing.
+// To the end of the line, without a part until its turn comes round.
 static void wait_for_the_next(struct vb_pu *pu, struct vb_share_part *s)
 {
     vb_link_remove(&s->line);
     vb_fifo_push(&pu->active, &s->line);
-    s->granted = s->fresh;
-    s->fresh = false;
+    s->granted = false;
 }
 
 void vb_share_kick(struct vb_pu *pu, struct vb_qpc *qp)
@@ -59,29 +69,29 @@ static bool is_alone(const struct vb_pu *pu)
 // Each time its turn comes round a share gets its weight's part. Who is alone waits for nobody.
 static bool may_go_on(const struct vb_pu *pu, struct vb_share_part *s)
 {
-    const int64_t part = (int64_t)VB_SHARE_QUANTUM * s->weight;
-
     if (!s->granted)
-        s->credit += part;
+        s->credit += part_of(s);
     s->granted = true;
     if (s->credit <= 0 && is_alone(pu))
-        s->credit = part;
+        s->credit = part_of(s);
     return s->credit > 0;
 }
 
-// Packets of a turn while others wait: no more than there is credit for, or than many bytes make.
+// Packets of a turn: no more than many bytes make where there are others, who may ring meanwhile,
+// and no more than there is credit for while they wait.
 static uint32_t turn_length(const struct vb_pu *pu, const struct vb_share_part *s,
                             const struct vb_qpc *qp)
 {
     uint64_t left = (uint64_t)s->credit / (VB_SHARE_WEIGHT * VB_SHARE_FRAME);
-    uint64_t frames = (UINT64_C(1) << VB_SHARE_TURN_SHIFT) >> qp->mtu_shift;
+    uint64_t most = (UINT64_C(1) << VB_SHARE_TURN_SHIFT) >> qp->mtu_shift;
 
-    if (is_alone(pu))
+    if (is_alone(pu) && pu->shares < 2)
         return VB_TURN_FRAMES;
-    left = left < frames ? left : frames;
-    if (left < VB_SHARE_TURN_MIN)
-        left = VB_SHARE_TURN_MIN;
-    return left < VB_TURN_FRAMES ? (uint32_t)left : VB_TURN_FRAMES;
+    if (!is_alone(pu) && left < most)
+        most = left;
+    if (most < VB_SHARE_TURN_MIN)
+        most = VB_SHARE_TURN_MIN;
+    return most < VB_TURN_FRAMES ? (uint32_t)most : VB_TURN_FRAMES;
 }
 
 static struct vb_qpc *begin_turn(struct vb_pu *pu, const struct vb_share_part *s)
@@ -93,20 +103,39 @@ static struct vb_qpc *begin_turn(struct vb_pu *pu, const struct vb_share_part *s
     return qp;
 }
 
+// Who goes before the line, one turn each. NULL: nobody does.
+static struct vb_share_part *next_early(struct vb_pu *pu)
+{
+    struct vb_link *link;
+
+    while ((link = vb_fifo_first(&pu->early))) {
+        struct vb_share_part *s = VB_CONTAINER_OF(link, struct vb_share_part, early);
+        vb_link_remove(link);
+        if (vb_fifo_empty(s->run) || s->credit <= 0)
+            continue;
+        vb_fifo_push(&pu->early, link);
+        return s;
+    }
+    return NULL;
+}
+
 struct vb_qpc *vb_share_next(struct vb_pu *pu)
 {
+    struct vb_share_part *s;
     struct vb_link *link;
 
     if (pu->turn_of)
         return pu->turn_of;
     if (!vb_fifo_empty(&pu->run))
         enter(pu, &pu->rest);
+    if ((s = next_early(pu)))
+        return begin_turn(pu, s);
     while ((link = vb_fifo_first(&pu->active))) {
-        struct vb_share_part *s = VB_CONTAINER_OF(link, struct vb_share_part, line);
+        s = VB_CONTAINER_OF(link, struct vb_share_part, line);
         bool has_work = !vb_fifo_empty(s->run);
         if (has_work && may_go_on(pu, s))
             return begin_turn(pu, s);
-        if (has_work || (s->fresh && !is_alone(pu)))
+        if (has_work)
             wait_for_the_next(pu, s);
         else
             leave(s);
@@ -126,8 +155,8 @@ static uint64_t take_whole(uint64_t total, uint64_t *billed, uint32_t shift)
 }
 
 // Of the turn's packets and entries all that were no packets are entries; what came in since the
-// last bill is the queue pair's, too.
-static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp)
+// last bill is the queue pair's, too. *packets becomes their part.
+static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp, uint32_t *packets)
 {
     struct vb_share_bill *b = &qp->bill;
     const struct vb_qp_counters *c = &qp->count;
@@ -137,24 +166,28 @@ static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp)
 
     if (b->fetched > qp->sq.fetched)
         b->fetched = qp->sq.start; // it was reset
-    uint64_t units = VB_SHARE_TURN + VB_SHARE_FRAME * (sent + received) +
-                     (turn > sent ? turn - sent : 0) +
-                     take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT) +
+    uint64_t wire = VB_SHARE_FRAME * (sent + received) +
+                    take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT);
+    uint64_t units = VB_SHARE_TURN + wire + (turn > sent ? turn - sent : 0) +
                      take_whole(qp->sq.fetched, &b->fetched, VB_SHARE_FETCH_SHIFT);
+    *packets = wire < VB_SHARE_BILL_MAX ? (uint32_t)wire : VB_SHARE_BILL_MAX;
     return units < VB_SHARE_BILL_MAX ? (uint32_t)units : VB_SHARE_BILL_MAX;
 }
 
 void vb_share_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_share_part *s = qp->share ? qp->share : &pu->rest;
-    uint32_t units = bill(pu, qp);
+    uint32_t packets, units = bill(pu, qp, &packets);
 
     s->credit -= (int64_t)units * VB_SHARE_WEIGHT;
     s->spent += units;
     s->turns++;
-    if (!is_alone(pu)) // a poll does as much as a round of one share, for bells and frames of
-                       // others
+    // A poll does as much as a round of one share, for bells and frames of others: those that have
+    // work, and those that may have. Entries of who is alone are counted already.
+    if (!is_alone(pu))
         pu->looped += units * VB_POLL_LOOPED / VB_SHARE_QUANTUM;
+    else if (pu->shares > 1)
+        pu->looped += packets * VB_POLL_LOOPED / VB_SHARE_QUANTUM;
     pu->turn_of = NULL;
     pu->turn_start = 0;
 }
@@ -437,6 +470,7 @@ void vb_share_quit(struct vb_qpc *qp)
 void vb_share_init_rest(struct vb_pu *pu)
 {
     vb_fifo_init(&pu->active);
+    vb_fifo_init(&pu->early);
     pu->rest.run = &pu->run;
     pu->rest.weight = VB_SHARE_WEIGHT;
 }

@@ -39,12 +39,12 @@ struct vb_share_rate {
 
 // A share on one unit.
 struct vb_share_part {
-    struct vb_link line;        // in the unit's list of shares with work
+    struct vb_link line;        // in the unit's list of shares with work, or with a part in advance
+    struct vb_link early;       // in the list of those of them that go first
     struct vb_share *of;        // NULL: share 0
     struct vb_fifo *run, queue; // its queue pairs with something to do: `queue`, or the unit's list
     uint32_t weight;
-    bool fresh;     // has come into the line before those that were in it
-    bool granted;   // has its part of this round
+    bool granted;   // has the part of its visit
     int64_t credit; // units, VB_SHARE_WEIGHT times; below 0: spent in advance
     uint64_t spent; // units ever
     uint64_t turns;

@@ -208,6 +208,105 @@ static void test_idleness_is_no_credit(void **state)
     loop_close(&r);
 }
 
+// So many entries more, if all before are done. Returns whether they are.
+static bool open_more(struct loop_rig *r, struct loop_queue *q, uint32_t entries)
+{
+    struct vb_qp_progress p;
+
+    assert_int_equal(vb_dev_qp_progress(r->dev, q->qpn, &p), 0);
+    if (be32toh(q->dbrec[VB_DBREC_SQ]) != (p.begun & 0xffff))
+        return false;
+    q->dbrec[VB_DBREC_SQ] = htobe32((p.begun + entries) & 0xffff);
+    vb_doorbell_ring(vb_dev_doorbells(r->dev), q->qpn);
+    return true;
+}
+
+// Two that never end, and one that has some entries now and then.
+static struct loop_queue *open_three(struct loop_rig *r)
+{
+    loop_open(r, 1);
+    start_endless(r, make_share(r->dev, 0, 0), 0);
+    start_endless(r, make_share(r->dev, 0, 0), 8);
+    struct loop_queue *light = start_endless(r, make_share(r->dev, 0, 0), 16);
+    light->dbrec[VB_DBREC_SQ] = 0;
+    return light;
+}
+
+static void poll_three(struct loop_rig *r)
+{
+    uint32_t queues = r->queues;
+
+    r->queues = 2;
+    keep_open(r);
+    r->queues = queues;
+    vb_pu_poll(vb_dev_pu(r->dev), r->now_ns += 1000);
+}
+
+// However often it comes, light work is done in the poll that it came before.
+static void test_light_work_goes_first(void **state)
+{
+    struct loop_rig r;
+    struct loop_queue *light = open_three(&r);
+
+    (void)state;
+    for (uint32_t i = 0; i < 10; i++)
+        poll_three(&r);
+    for (uint64_t done = 1; done <= 300; done++) {
+        assert_true(open_more(&r, light, 1));
+        poll_three(&r);
+        assert_int_equal(loop_word(&r, 16), done);
+    }
+    loop_close(&r);
+}
+
+// But who has more than its part has no more of it by coming in pieces.
+static void test_coming_and_going_wins_nothing(void **state)
+{
+    static const uint32_t pieces[] = {1, 40, 100, 250, 600, 3000};
+
+    (void)state;
+    for (uint32_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        struct loop_rig r;
+        struct loop_queue *light = open_three(&r);
+        for (uint32_t n = 0; n < POLLS; n++) {
+            open_more(&r, light, pieces[i]);
+            poll_three(&r);
+        }
+        uint64_t one = loop_word(&r, 0);
+        assert_in_range(loop_word(&r, 8), one * 9 / 10, one * 11 / 10);
+        assert_true(loop_word(&r, 16) < one * 11 / 10);
+        assert_true(loop_word(&r, 16) >= POLLS * 9 / 10);
+        loop_close(&r);
+    }
+}
+
+// Who is alone has it all, but in pieces where there are others, who may ring at any time.
+static void test_others_may_ring(void **state)
+{
+    (void)state;
+    for (uint32_t shares = 0; shares <= 2; shares++) {
+        struct forge_opts o = forge_defaults();
+        o.window_bytes = 1 << 20;
+        struct forge *f = forge_open(&o);
+        for (uint32_t i = 0; i < shares; i++)
+            make_share(f->dev, 0, 0);
+        vb_pu_observe(f->pu, NULL, NULL);
+        for (uint32_t i = 0; i < 8; i++)
+            forge_post(f, i, VB_WR_WRITE, 0, 16 * 1024);
+        vb_pu_poll(f->pu, f->now_ns);
+        uint32_t sent = vb_pu_txq(f->pu)->count;
+        assert_true(shares > 1 ? sent == VB_TURN_FRAMES : sent > VB_TURN_FRAMES);
+        assert_int_equal(vb_pu_has_more(f->pu), shares > 1);
+        for (uint32_t polls = 0; vb_pu_has_more(f->pu); polls++) {
+            assert_true(polls < 100);
+            vb_pu_txq(f->pu)->taken = vb_pu_txq(f->pu)->count;
+            vb_pu_tx_release(f->pu);
+            vb_pu_poll(f->pu, f->now_ns);
+        }
+        forge_close(f);
+    }
+}
+
 // A queue pair that goes in the middle of its turn, and the last share that goes.
 static void test_queue_pairs_go_in_their_turn(void **state)
 {
@@ -602,6 +701,9 @@ int main(void)
         cmocka_unit_test(test_many_queue_pairs_win_nothing),
         cmocka_unit_test(test_nothing_is_wasted),
         cmocka_unit_test(test_idleness_is_no_credit),
+        cmocka_unit_test(test_light_work_goes_first),
+        cmocka_unit_test(test_coming_and_going_wins_nothing),
+        cmocka_unit_test(test_others_may_ring),
         cmocka_unit_test(test_queue_pairs_go_in_their_turn),
         cmocka_unit_test(test_nobody_is_billed_alone),
         cmocka_unit_test(test_packets_and_bytes_cost),
