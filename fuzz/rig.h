@@ -210,6 +210,8 @@ void rig_observe(void *ctx, const struct vb_step *step);
 
 // Takes completions and events, and checks their order.
 void rig_complete(struct rig *r);
+// Of one unit.
+void rig_take_events(struct rig *r, struct vb_pu *pu);
 struct vb_driver_srq *rig_find_srq(void *ctx, uint32_t srqn);
 // Nothing was lost: what was consumed has completed or is in use. Only when nothing is left to do.
 void rig_check_receives(struct rig *r);

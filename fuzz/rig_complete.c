@@ -120,14 +120,19 @@ void rig_check_armed(const struct rig *r)
     }
 }
 
-void rig_complete(struct rig *r)
+void rig_take_events(struct rig *r, struct vb_pu *pu)
 {
     struct vb_event event;
+    while (vb_pu_take_event(pu, &event))
+        check_event(r, &event);
+}
+
+void rig_complete(struct rig *r)
+{
     for (uint32_t i = 0; i < r->units; i++)
         vb_pu_publish(vb_dev_pu_at(r->dev, i));
     for (uint32_t i = 0; i < RIG_CQS; i++)
         take_completions(r, &r->cq[i]);
     for (uint32_t i = 0; i < r->units; i++)
-        while (vb_pu_take_event(vb_dev_pu_at(r->dev, i), &event))
-            check_event(r, &event);
+        rig_take_events(r, vb_dev_pu_at(r->dev, i));
 }

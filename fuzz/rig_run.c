@@ -288,7 +288,10 @@ static bool run_unit(struct rig *r, struct vb_pu *pu)
     if (r->narrow && txq->count == 0)
         txq->used = VB_TX_BYTES - 3 * VB_FRAME_MAX;
     poll(r, pu);
-    bool again = vb_pu_wants_tx(pu) || vb_pu_frames_left(pu) > 0 || vb_pu_has_more(pu);
+    bool again = vb_pu_wants_tx(pu) || vb_pu_frames_left(pu) > 0 || vb_pu_has_more(pu) ||
+                 vb_pu_events_wait(pu);
+    if (vb_pu_events_wait(pu))
+        rig_take_events(r, pu); // before it goes on
     uint32_t handed = vb_pu_handed(pu), others = (1u << r->units) - 1 - (1u << pu->index);
     rig_require((handed & ~others) == 0);
     send_all(r, pu);

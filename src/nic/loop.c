@@ -307,7 +307,7 @@ static inline void complete_unseen(struct vb_pu *pu, struct vb_qpc *qp, struct v
         return;
     }
     vb_cqc_put_request(cq, (uint32_t)opcode << 24 | qp->qpn, counter, bytes);
-    if (vb_cqc_may_fire(cq) || pu->event_count == VB_EVENTS)
+    if (vb_cqc_may_fire(cq) || pu->event_count >= VB_EVENTS_DEFERRABLE)
         vb_cqc_tell(pu, cq, false);
     if (pu->dev->pu_count > 1 || atomic_load_explicit(&cq->watched, memory_order_relaxed))
         vb_cross_produced(pu, cq);

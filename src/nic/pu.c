@@ -336,7 +336,7 @@ static bool rx_step(struct vb_pu *pu)
 
 static bool timer_step(struct vb_pu *pu)
 {
-    if (vb_timers_next(&pu->timers) > pu->now_ns)
+    if (vb_timers_next(&pu->timers) > pu->now_ns || vb_pu_events_wait(pu))
         return false;
     struct vb_timer *timer = vb_timers_expire(&pu->timers, pu->now_ns);
     if (!timer)

@@ -16,7 +16,12 @@ enum {
     VB_TURN_FRAMES = 64,  // a queue pair may send before the next one's turn
     VB_POLL_LOOPED = 256, // entries without packets that one poll executes: programs may never end
     VB_AH_PATHS = 256,    // power of two
-    VB_EVENTS = 256,
+    // Events between two looks of the host. Those of completions can be told later, and leave room
+    // for others, of which 512 frames that have come make no more than three each; and where there
+    // are shares, no turn and no timer has its time while the table is half full. So none is lost,
+    // whoever fills it.
+    VB_EVENTS = 2048,
+    VB_EVENTS_DEFERRABLE = 256,
     VB_EVENT_RETRY_NS = 10000, // until one that found no room is told
 };
 
@@ -220,6 +225,12 @@ static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, struct v
 
 // An entry was written, or the wait for more has ended (`now`): tells who armed the queue.
 void vb_cqc_tell(struct vb_pu *pu, struct vb_cqc *cq, bool now);
+// Whether the host has to take events first, because the next ones may be another share's.
+static inline bool vb_pu_events_wait(const struct vb_pu *pu)
+{
+    return pu->shares && pu->event_count > VB_EVENTS / 2;
+}
+
 // Tells the host. Events beyond what the queue holds are lost, and counted.
 void vb_pu_event(struct vb_pu *pu, enum vb_event_kind kind, uint32_t number);
 

@@ -70,7 +70,7 @@ void vb_cqc_tell(struct vb_pu *pu, struct vb_cqc *cq, bool now)
 {
     bool waits = !now && cq->hold_count && cq->produced - cq->told < cq->hold_count;
 
-    if (pu->event_count == VB_EVENTS) { // an event that is lost would leave somebody asleep
+    if (pu->event_count >= VB_EVENTS_DEFERRABLE) { // one that is lost would leave somebody asleep
         if (cq->pu == pu)
             vb_timer_arm(&pu->timers, &cq->timer, pu->now_ns + VB_EVENT_RETRY_NS);
         return;

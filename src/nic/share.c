@@ -126,6 +126,10 @@ struct vb_qpc *vb_share_next(struct vb_pu *pu)
 
     if (pu->turn_of)
         return pu->turn_of;
+    if (vb_pu_events_wait(pu)) {
+        pu->looped = VB_POLL_LOOPED; // there is more
+        return NULL;
+    }
     if (!vb_fifo_empty(&pu->run))
         enter(pu, &pu->rest);
     if ((s = next_early(pu)))

@@ -255,6 +255,31 @@ static void test_a_full_queue_of_events_tells_later(void **state)
     forge_close(f);
 }
 
+// Those of completions leave room for what cannot be told later.
+static void test_completions_wait_for_other_events(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    struct vb_event e;
+    post_receives(f, 2);
+    arm(f, false);
+    for (uint32_t i = 0; i < 256; i++)
+        vb_pu_event(f->pu, VB_EVENT_CQ_COMPLETION, 7);
+    receive(f, 500, false); // which is to be told
+    struct vb_packet p = forge_reth(f, VB_RC_READ_REQUEST, 501, FORGE_MEMORY, 1);
+    assert_int_equal(forge_give(f, &p), VB_RX_REFUSED);
+    assert_int_equal(f->pu->count.lost_events, 0);
+    for (uint32_t i = 0; i < 256; i++) {
+        assert_true(vb_pu_take_event(f->pu, &e));
+        assert_int_equal(e.kind, VB_EVENT_CQ_COMPLETION);
+    }
+    forge_expect_qp_event(f, VB_EVENT_QP_ACCESS_ERR);
+    f->now_ns = vb_pu_deadline(f->pu);
+    forge_run(f);
+    EXPECT_FIRED(f);
+    forge_close(f);
+}
+
 static void test_an_overrun_is_told_once(void **state)
 {
     (void)state;
@@ -622,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_an_entry_before_the_request),
         cmocka_unit_test(test_a_request_that_looks_like_an_old_one),
         cmocka_unit_test(test_a_full_queue_of_events_tells_later),
+        cmocka_unit_test(test_completions_wait_for_other_events),
         cmocka_unit_test(test_an_overrun_is_told_once),
         cmocka_unit_test(test_the_first_packet_in_rtr),
         cmocka_unit_test(test_events_of_refused_requests),

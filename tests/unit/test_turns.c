@@ -500,6 +500,34 @@ static void test_an_entry_moves_so_much(void **state)
     free(memory);
 }
 
+// ---- events
+
+// Whoever has filled the table, what others do makes no event before there is room for it.
+static void test_turns_wait_for_room_for_events(void **state)
+{
+    struct forge *f = forge_open(NULL);
+    struct vb_event e;
+
+    (void)state;
+    make_share(f->dev, 0, 0);
+    forge_run(f);
+    for (uint32_t i = 0; i <= VB_EVENTS / 2; i++)
+        vb_pu_event(f->pu, VB_EVENT_QP_FATAL, 7);
+    vb_pu_observe(f->pu, NULL, NULL);
+    uint64_t before = units(f);
+    forge_post(f, 1, VB_WR_WRITE, 0, 64);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_int_equal(units(f), before);
+    assert_true(vb_pu_has_more(f->pu)); // so nobody falls asleep
+    while (vb_pu_take_event(f->pu, &e))
+        assert_int_equal(e.number, 7);
+    vb_pu_poll(f->pu, f->now_ns);
+    assert_true(units(f) > before);
+    assert_false(vb_pu_has_more(f->pu));
+    assert_int_equal(f->pu->count.lost_events, 0);
+    forge_close(f);
+}
+
 // ---- windows
 
 static void test_a_share_has_a_window_of_its_own(void **state)
@@ -713,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_flushing_costs),
         cmocka_unit_test(test_a_bell_for_nothing_costs),
         cmocka_unit_test(test_an_entry_moves_so_much),
+        cmocka_unit_test(test_turns_wait_for_room_for_events),
         cmocka_unit_test(test_a_share_has_a_window_of_its_own),
         cmocka_unit_test(test_a_rate_is_of_all_queue_pairs),
         cmocka_unit_test(test_a_rate_changes),
