@@ -103,6 +103,7 @@ bool vb_place_may(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rke
 bool vb_place_copy(struct vb_pu *pu, struct vb_qpc *qp, uint32_t pd, uint32_t rkey, uint64_t addr,
                    uint32_t len, enum vb_access need, uint8_t *bytes)
 {
+    vb_share_pieces(pu, qp->qpn, 0, 1);
     enum vb_mem_refusal r = vb_mem_copy(&pu->dev->mkeys, (struct vb_accessor){pd, qp->qpn}, rkey,
                                         addr, len, need, bytes);
     qp->resp.gone = r == VB_MEM_GONE;

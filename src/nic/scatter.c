@@ -6,7 +6,7 @@
 
 // The pieces of segments that a byte range covers.
 struct pieces {
-    uint32_t count;
+    uint32_t count, copies;
     struct {
         uint8_t *at; // NULL: copied, by these
         uint32_t len, key;
@@ -14,11 +14,11 @@ struct pieces {
     } piece[VB_MAX_SGE];
 };
 
-static enum vb_mem_refusal resolve(const struct vb_pu *pu, struct vb_accessor who,
+static enum vb_mem_refusal resolve(struct vb_pu *pu, struct vb_accessor who,
                                    const struct vb_seg *seg, uint32_t num_seg, uint32_t offset,
                                    uint32_t len, enum vb_access need, struct pieces *out)
 {
-    out->count = 0;
+    out->count = out->copies = 0;
     for (uint32_t i = 0; i < num_seg && len > 0; i++) {
         if (offset >= seg[i].len) {
             offset -= seg[i].len;
@@ -29,6 +29,7 @@ static enum vb_mem_refusal resolve(const struct vb_pu *pu, struct vb_accessor wh
             vb_mem_access(&pu->dev->mkeys, who, seg[i].key, seg[i].addr + offset, take, need,
                           &out->piece[out->count].at);
         if (r == VB_MEM_COPIED) {
+            out->copies++;
             out->piece[out->count].at = NULL;
             out->piece[out->count].key = seg[i].key;
             out->piece[out->count].addr = seg[i].addr + offset;
@@ -39,6 +40,8 @@ static enum vb_mem_refusal resolve(const struct vb_pu *pu, struct vb_accessor wh
         len -= take;
         offset = 0;
     }
+    if (out->count > 0)
+        vb_share_pieces(pu, who.qpn, out->count - 1, out->copies);
     return len == 0 ? VB_MEM_OK : VB_MEM_BOUNDS;
 }
 
@@ -89,6 +92,14 @@ static enum vb_mem_refusal store(struct vb_pu *pu, struct vb_accessor who, uint3
                        (uint8_t *)(uintptr_t)src);
 }
 
+static enum vb_mem_refusal store_alone(struct vb_pu *pu, struct vb_accessor who,
+                                       const struct vb_seg *seg, uint32_t offset,
+                                       const uint8_t *src, uint32_t len)
+{
+    vb_share_pieces(pu, who.qpn, 0, 1);
+    return store(pu, who, seg->key, seg->addr + offset, src, len);
+}
+
 enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const struct vb_seg *seg,
                                uint32_t num_seg, uint32_t offset, const uint8_t *src, uint32_t len)
 {
@@ -100,7 +111,7 @@ enum vb_mem_refusal vb_scatter(struct vb_pu *pu, struct vb_accessor who, const s
         r = vb_mem_access(&pu->dev->mkeys, who, seg->key, seg->addr + offset, len, VB_LOCAL_WRITE,
                           &at);
         if (r != VB_MEM_OK)
-            return r == VB_MEM_COPIED ? store(pu, who, seg->key, seg->addr + offset, src, len) : r;
+            return r == VB_MEM_COPIED ? store_alone(pu, who, seg, offset, src, len) : r;
         memcpy(at, src, len);
         vb_pu_touch(pu, at, len, true);
         return VB_MEM_OK;

@@ -171,11 +171,22 @@ static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp, uint32_t *packet
     if (b->fetched > qp->sq.fetched)
         b->fetched = qp->sq.start; // it was reset
     uint64_t wire = VB_SHARE_FRAME * (sent + received) +
-                    take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT);
+                    take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT) +
+                    b->pieces;
     uint64_t units = VB_SHARE_TURN + wire + (turn > sent ? turn - sent : 0) +
                      take_whole(qp->sq.fetched, &b->fetched, VB_SHARE_FETCH_SHIFT);
+    b->pieces = 0;
     *packets = wire < VB_SHARE_BILL_MAX ? (uint32_t)wire : VB_SHARE_BILL_MAX;
     return units < VB_SHARE_BILL_MAX ? (uint32_t)units : VB_SHARE_BILL_MAX;
+}
+
+// Work of lists is nothing that counters know, and most packets have none.
+void vb_share_pieces(struct vb_pu *pu, uint32_t qpn, uint32_t more, uint32_t copies)
+{
+    struct vb_qpc *qp = pu->shares ? vb_dev_qp(pu->dev, qpn) : NULL;
+
+    if (qp && qp->bill.pieces < VB_SHARE_BILL_MAX)
+        qp->bill.pieces += VB_SHARE_PIECE * more + VB_SHARE_COPY * copies;
 }
 
 void vb_share_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)

@@ -25,6 +25,8 @@ enum {
     VB_SHARE_FRAME = 8,        // a packet, sent or received
     VB_SHARE_BYTES_SHIFT = 8,  // one for so many bytes of packets, or of one entry of a loop,
     VB_SHARE_FETCH_SHIFT = 0,  // and for each block that was fetched: long lists take time, too
+    VB_SHARE_PIECE = 1,        // a piece of memory that a packet is made of, after the first
+    VB_SHARE_COPY = 16,        // one that the system copies
     VB_SHARE_QUANTUM = 512,    // a round of the usual weight: a turn of short packets
     VB_SHARE_BILL_MAX = 16384, // one bill: who was not billed for long is not starved for as long
 };
@@ -61,6 +63,7 @@ struct vb_share {
 // What a queue pair has been billed for.
 struct vb_share_bill {
     uint64_t frames_out, frames_in, bytes, fetched;
+    uint32_t pieces; // units of lists and copies, not billed yet
 };
 
 // NULL: there is no such share, or it is share 0.
@@ -75,6 +78,8 @@ void vb_share_init_rest(struct vb_pu *pu);
 void vb_share_kick(struct vb_pu *pu, struct vb_qpc *qp);
 // Whose turn it is, or goes on. NULL: nobody has anything to do.
 struct vb_qpc *vb_share_next(struct vb_pu *pu);
+// A packet of the queue pair took so many pieces of memory more than one, and so many copies.
+void vb_share_pieces(struct vb_pu *pu, uint32_t qpn, uint32_t more, uint32_t copies);
 // The queue pair has a turn, whether or not it has something to do.
 void vb_share_bill_later(struct vb_pu *pu, struct vb_qpc *qp);
 // Takes what the turn cost.

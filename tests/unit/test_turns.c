@@ -417,6 +417,91 @@ static void test_what_comes_in_costs(void **state)
     }
 }
 
+// A receive of so many pieces, and a message that fills them; what that costs.
+static uint64_t receive_cost(struct forge *f, uint32_t pieces, uint32_t psn)
+{
+    static const uint8_t bytes[64];
+    struct vb_sge sge[VB_MAX_SGE];
+    uint64_t before = units(f);
+
+    for (uint32_t i = 0; i < pieces; i++)
+        sge[i] = (struct vb_sge){forge_addr(f, i * 64), 64 / pieces, f->key};
+    const struct vb_recv_wr wr = {.sge = sge, .num_sge = pieces};
+    assert_int_equal(vb_driver_post_recv(&f->qp, &wr, 1), 1);
+    struct vb_packet p = forge_packet(f, VB_RC_SEND_ONLY, psn);
+    p.payload = bytes;
+    p.payload_len = sizeof bytes;
+    forge_queue(f, &p);
+    forge_run(f);
+    assert_int_equal(f->verdict, VB_RX_APPLIED);
+    return units(f) - before;
+}
+
+static void test_pieces_cost(void **state)
+{
+    struct forge_opts o = forge_defaults();
+
+    (void)state;
+    o.sges = VB_MAX_SGE;
+    struct forge *f = forge_open(&o);
+    make_share(f->dev, 0, 0);
+    forge_run(f);
+    receive_cost(f, 1, f->opts.peer_psn);
+    uint64_t one = receive_cost(f, 1, f->opts.peer_psn + 1);
+    uint64_t many = receive_cost(f, VB_MAX_SGE, f->opts.peer_psn + 2);
+    assert_in_range(many - one, (VB_MAX_SGE - 1) * VB_SHARE_PIECE - 1,
+                    (VB_MAX_SGE - 1) * VB_SHARE_PIECE + 1); // bytes are billed in whole units
+    assert_true(receive_cost(f, 1, f->opts.peer_psn + 3) < many - 8); // and only once
+    forge_close(f);
+}
+
+static bool fetch_bytes(void *ctx, uint64_t source, uint64_t at, uint8_t *bytes, uint64_t len)
+{
+    (void)ctx;
+    (void)source;
+    memcpy(bytes, (const void *)(uintptr_t)at, len);
+    return true;
+}
+
+static bool store_bytes(void *ctx, uint64_t source, uint64_t at, const uint8_t *bytes, uint64_t len)
+{
+    (void)ctx;
+    (void)source;
+    memcpy((void *)(uintptr_t)at, bytes, len);
+    return true;
+}
+
+// A WRITE and a READ of copied memory: each packet is a system call.
+static void test_copies_cost(void **state)
+{
+    const struct vb_mem_copier copier = {.fetch = fetch_bytes, .store = store_bytes};
+    uint64_t cost[2];
+
+    (void)state;
+    for (uint32_t copied = 0; copied < 2; copied++) {
+        struct forge *f = forge_open(NULL);
+        vb_dev_copy_by(f->dev, &copier);
+        const struct vb_mkey_attr attr = {.pd = f->pd,
+                                          .access = VB_ACCESS_ALL & ~VB_REMOTE_ATOMIC,
+                                          .start = (uintptr_t)f->memory,
+                                          .len = FORGE_MEMORY,
+                                          .base = f->memory,
+                                          .kind = copied ? VB_MKEY_COPIED : VB_MKEY_REGION};
+        assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &f->key), 0);
+        make_share(f->dev, 0, 0);
+        forge_run(f);
+        uint64_t before = units(f);
+        forge_post(f, 1, VB_WR_WRITE, 0, 64);
+        forge_run(f);
+        struct vb_packet read = forge_reth(f, VB_RC_READ_REQUEST, f->opts.peer_psn, 0, 64);
+        forge_queue(f, &read);
+        forge_run(f);
+        cost[copied] = units(f) - before;
+        forge_close(f);
+    }
+    assert_int_equal(cost[1] - cost[0], 2 * VB_SHARE_COPY);
+}
+
 // Counters may begin anywhere: what was never fetched costs nothing.
 static void test_a_start_costs_nothing(void **state)
 {
@@ -738,6 +823,8 @@ int main(void)
         cmocka_unit_test(test_what_a_peer_wants_costs),
         cmocka_unit_test(test_what_comes_in_costs),
         cmocka_unit_test(test_a_start_costs_nothing),
+        cmocka_unit_test(test_pieces_cost),
+        cmocka_unit_test(test_copies_cost),
         cmocka_unit_test(test_flushing_costs),
         cmocka_unit_test(test_a_bell_for_nothing_costs),
         cmocka_unit_test(test_an_entry_moves_so_much),
