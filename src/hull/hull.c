@@ -263,6 +263,7 @@ static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t 
     vb_fifo_init(&hull->watches);
     vb_fifo_init(&hull->store.due);
     vb_metrics_init(hull);
+    pthread_cond_init(&hull->counted, NULL);
     vb_hull_reap_init(hull);
     if (getrandom(&hull->epoch, sizeof hull->epoch, 0) != sizeof hull->epoch)
         hull->epoch = vb_clock_ns();
@@ -347,6 +348,7 @@ void vb_hull_close(struct vb_hull *hull)
     close_fd(hull->wake);
     close_fd(hull->spare);
     vb_metrics_end(hull);
+    pthread_cond_destroy(&hull->counted);
     vb_hull_reap_end(hull);
     pthread_mutex_destroy(&hull->lock);
     free(hull->heads);
@@ -368,17 +370,4 @@ int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config)
     pthread_mutex_unlock(&hull->lock);
     (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
     return 0;
-}
-
-void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
-{
-    vb_hull_reap_settle(hull);
-    vb_hull_count_now(hull, counts);
-}
-
-void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts)
-{
-    pthread_mutex_lock(&hull->lock);
-    *counts = hull->counts;
-    pthread_mutex_unlock(&hull->lock);
 }

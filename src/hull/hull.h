@@ -212,6 +212,8 @@ struct vb_hull {
     atomic_bool stopping;
     pthread_mutex_t lock;                 // of what other threads say and ask
     struct vb_hull_config *known, *fresh; // what tenants may have; to be taken over
+    atomic_bool asked;                    // for what follows
+    pthread_cond_t counted;
     struct vb_hull_counts counts;
     struct vb_fifo clients, active, tenants;
     struct vb_fifo watches; // of queues by hand
@@ -236,15 +238,19 @@ int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hu
 void vb_hull_close(struct vb_hull *hull);
 // Other quotas from now on. -ENOMEM.
 int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config);
-// What is there, for tests and to be shown.
-void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts);
-// The same, with memory that is on its way back to the system.
-void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts);
 
 // ---- runner.c
 void *vb_hull_run(void *hull);
 // One turn of a hull without a thread.
 void vb_hull_turn(struct vb_hull *hull);
+
+// ---- count.c
+// What is there now, for tests and to be shown. By any thread but the hull's.
+void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts);
+// The same, with memory that is on its way back to the system.
+void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts);
+// By the hull's: answers who asks.
+void vb_hull_count_serve(struct vb_hull *hull);
 
 // ---- client.c: by the hull's thread
 // NULL: no memory.
@@ -372,9 +378,9 @@ void vb_hull_reap_init(struct vb_hull *hull);
 void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *mapping);
 // Discharges tenants of what is gone by now.
 void vb_hull_reap_collect(struct vb_hull *hull);
-// What was collected has been counted.
+// Who waits for it may know what was collected.
 void vb_hull_reap_tell(struct vb_hull *hull);
-// By any thread: waits until all of it was done and counted.
+// By any thread: waits until all of it was done and collected.
 void vb_hull_reap_settle(struct vb_hull *hull);
 // With the hull's thread at its end: until all of it was done.
 void vb_hull_reap_finish(struct vb_hull *hull);

@@ -160,29 +160,6 @@ static void take_config(struct vb_hull *hull)
     }
 }
 
-static void count_client(const struct vb_hull_client *client, struct vb_hull_counts *c)
-{
-    c->clients += client->socket >= 0;
-    c->services += client->service[0] != '\0';
-    c->detached += client->socket < 0;
-}
-
-static void count(struct vb_hull *hull)
-{
-    struct vb_hull_counts c = {0};
-
-    for (struct vb_link *l = hull->clients.head.next; l != &hull->clients.head; l = l->next)
-        count_client(VB_CONTAINER_OF(l, struct vb_hull_client, link), &c);
-    for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
-        const struct vb_hull_quota *used = &VB_CONTAINER_OF(l, struct vb_hull_tenant, link)->used;
-        c.objects += (uint32_t)(used->queue_pairs + used->queues + used->regions);
-        c.bytes += used->bytes;
-    }
-    pthread_mutex_lock(&hull->lock);
-    hull->counts = c;
-    pthread_mutex_unlock(&hull->lock);
-}
-
 // Hears who has something to say. An application that ends is freed, and named no more: epoll
 // names each of them once.
 static void hear_all(struct vb_hull *hull)
@@ -209,11 +186,11 @@ static void hear_all(struct vb_hull *hull)
     }
     vb_store_flush(hull, hull->looked_ns, NULL);
     vb_metrics_serve(hull);
-    if (ready <= 0)
-        return;
-    vb_hull_reap_collect(hull);
-    count(hull);
-    vb_hull_reap_tell(hull);
+    if (ready > 0) {
+        vb_hull_reap_collect(hull);
+        vb_hull_reap_tell(hull);
+    }
+    vb_hull_count_serve(hull);
 }
 
 // ---- turns

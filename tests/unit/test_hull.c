@@ -360,6 +360,31 @@ static void test_nobody_waits_for_another(void **state)
     vb_hull_close(hull);
 }
 
+// Who asks what there is hears of all that came before, though nobody counts until he asks.
+static void test_what_is_there_is_counted(void **state)
+{
+    enum {
+        APPS = 20
+    };
+    struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
+    struct vb_nic *nic[APPS];
+    struct vb_hull_counts counts;
+    struct vb_pd *pd;
+
+    (void)state;
+    for (uint32_t i = 0; i < APPS; i++) {
+        nic[i] = hull_kit_attach(hull);
+        vb_hull_count(hull, &counts);
+        assert_int_equal(counts.clients, i + 1);
+        assert_int_equal(counts.objects, i);
+        assert_int_equal(vb_pd_alloc(nic[i], &pd), 0);
+    }
+    for (uint32_t i = 0; i < APPS; i++)
+        vb_nic_close(nic[i]);
+    assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
+    vb_hull_close(hull);
+}
+
 static void test_a_child_has_no_part_in_it(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
@@ -503,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_others_do_not_exist),
         cmocka_unit_test(test_bells_of_others_are_not_rung),
         cmocka_unit_test(test_nobody_waits_for_another),
+        cmocka_unit_test(test_what_is_there_is_counted),
         cmocka_unit_test(test_a_child_has_no_part_in_it),
         cmocka_unit_test(test_a_quota_is_a_refusal),
         cmocka_unit_test(test_other_quotas_while_it_runs),

@@ -177,12 +177,12 @@ static void test_the_killed_leave_nothing(void **state)
         while (duo_now_ns() < until)
             assert_true(work(&survivor));
         int status;
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSIGNALED(status)); // and has not failed by itself
         struct vb_hull_counts counts;
         vb_hull_count(hull, &counts);
         worked += counts.clients > 1;
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status)); // and has not failed by itself
     }
     struct belongings after = look(hull, 1);
     uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
