@@ -68,8 +68,10 @@ bench: all ## the benchmarks, side by side with what a user would take instead
 bench-hull-crowd: all ## 1,000 applications attach to a hull, work and leave: what one costs
 	@$(BUILD)/bench/hull_crowd --applications 1000
 
-bench-isolation: all ## what hostile tenants of a NIC do to another one, in virtual time
+bench-isolation: all ## what hostile tenants do to another one, in a hull and in virtual time
 	@$(BUILD)/verbena sim isolation
+	@$(BUILD)/bench/hull_isolation --port udp
+	@$(BUILD)/bench/hull_isolation --port auto
 
 bench-hull: all ## a READ with the NIC in a hull against one in the process, in cache lines
 	@$(BUILD)/bench/hull_lat
