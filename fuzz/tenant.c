@@ -102,6 +102,7 @@ static void make_queue(struct tenant_server *s, struct tenant *t, uint32_t i)
                                      .rq_stride_bytes = q->recv_stride,
                                      .dbrec = t->dbrec[i],
                                      .no_wqe_checks = !q->wqe_checks,
+                                     .be_replies = q->be_replies,
                                      .cross_channel = true,
                                      .managed_send = q->managed_send,
                                      .managed_recv = q->managed_recv,

@@ -120,6 +120,7 @@ static int make_queue(struct vb_chainprog *p, uint32_t i)
                                      .sq_start = p->opts.start,
                                      .rq_start = p->opts.start,
                                      .no_wqe_checks = !q->wqe_checks,
+                                     .be_replies = q->be_replies,
                                      .cross_channel = true,
                                      .managed_send = q->managed_send,
                                      .managed_recv = q->managed_recv,

@@ -360,7 +360,10 @@ enum vb_qp_chain {
     VB_QP_NO_WQE_CHECKS = 1 << 3,   // idx and qpn of control segments are not looked at
     VB_QP_IGNORE_OVERFLOW = 1 << 4, // posting does not count what is outstanding: for rings that
                                     // are executed again and never complete
-    VB_QP_CHAIN_ALL = (1 << 5) - 1,
+    // Atomics answer with what was there big-endian, not in this machine's order: as entries have
+    // their fields, so that an answer can be one.
+    VB_QP_BE_REPLIES = 1 << 5,
+    VB_QP_CHAIN_ALL = (1 << 6) - 1,
 };
 
 // An invalidation, a masked CAS of 8 bytes and an atomic on XRC count as two requests of the send

@@ -95,10 +95,12 @@ static bool parse_queue_word(struct vb_assembler *a, struct vb_image_queue *q,
         return q->managed_recv = true;
     if (strcmp(word, "checks") == 0)
         return q->wqe_checks = true;
+    if (strcmp(word, "be_replies") == 0)
+        return q->be_replies = true;
     return vb_asm_fail(
         &a->line,
-        "'%s' is nothing of a queue: managed_send managed_recv checks blocks send_cq "
-        "recv_cq open filled recvs stride recv_open recv_filled",
+        "'%s' is nothing of a queue: managed_send managed_recv checks be_replies blocks "
+        "send_cq recv_cq open filled recvs stride recv_open recv_filled",
         word);
 }
 

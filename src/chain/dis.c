@@ -132,9 +132,10 @@ static void print_queue(struct vb_disassembler *d, uint32_t i)
     const struct vb_image_queue *q = &d->image->queue[i];
     const struct vb_dis_queue *s = &d->queue[i];
 
-    vb_dis_print(d, "queue %s %s%s%s%s blocks %u", q->name,
+    vb_dis_print(d, "queue %s %s%s%s%s%s blocks %u", q->name,
                  q->kind == VB_QUEUE_LOOP ? "loop" : "peer", q->managed_send ? " managed_send" : "",
-                 q->managed_recv ? " managed_recv" : "", q->wqe_checks ? " checks" : "", q->blocks);
+                 q->managed_recv ? " managed_recv" : "", q->wqe_checks ? " checks" : "",
+                 q->be_replies ? " be_replies" : "", q->blocks);
     print_count(d, "recvs", q->recvs, 0);
     print_count(d, "stride", q->recv_stride, q->recvs ? VB_FORM_STRIDE : 0);
     vb_dis_print(d, " send_cq %s", d->image->cq[q->send_cq].name);

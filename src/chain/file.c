@@ -21,6 +21,8 @@ enum {
     FLAG_MANAGED_SEND = 1 << 0,
     FLAG_MANAGED_RECV = 1 << 1,
     FLAG_CHECKS = 1 << 2,
+    FLAG_BE_REPLIES = 1 << 3,
+    FLAGS_ALL = (1 << 4) - 1,
 };
 
 // ---- writing
@@ -73,7 +75,8 @@ static void put_queue(struct writer *w, const struct vb_image_queue *q)
     put_name(w, q->name);
     put_32(w, q->kind);
     put_32(w, (q->managed_send ? FLAG_MANAGED_SEND : 0u) |
-                  (q->managed_recv ? FLAG_MANAGED_RECV : 0u) | (q->wqe_checks ? FLAG_CHECKS : 0u));
+                  (q->managed_recv ? FLAG_MANAGED_RECV : 0u) | (q->wqe_checks ? FLAG_CHECKS : 0u) |
+                  (q->be_replies ? FLAG_BE_REPLIES : 0u));
     put_32(w, q->send_cq);
     put_32(w, q->recv_cq);
     put_32(w, q->blocks);
@@ -256,12 +259,13 @@ static bool get_queue(struct reader *r)
     if (!get_name(r, q.name))
         return false;
     get_queue_fields(r, &q, &kind, &flags);
-    if (kind > VB_QUEUE_PEER || flags > (FLAG_MANAGED_SEND | FLAG_MANAGED_RECV | FLAG_CHECKS))
+    if (kind > VB_QUEUE_PEER || flags > FLAGS_ALL)
         return refuse(r, "a queue of a kind that this version does not know");
     q.kind = (enum vb_image_queue_kind)kind;
     q.managed_send = flags & FLAG_MANAGED_SEND;
     q.managed_recv = flags & FLAG_MANAGED_RECV;
     q.wqe_checks = flags & FLAG_CHECKS;
+    q.be_replies = flags & FLAG_BE_REPLIES;
     if (!get_block(r, &code, &code_len, (uint64_t)q.blocks * VB_WQEBB_BYTES) ||
         !get_block(r, &recv, &recv_len, (uint64_t)q.recvs * q.recv_stride))
         return false;

@@ -386,10 +386,11 @@ static bool same_queue(const struct vb_image_queue *a, const struct vb_image_que
 {
     return strcmp(a->name, b->name) == 0 && a->kind == b->kind &&
            a->managed_send == b->managed_send && a->managed_recv == b->managed_recv &&
-           a->wqe_checks == b->wqe_checks && a->send_cq == b->send_cq && a->recv_cq == b->recv_cq &&
-           a->blocks == b->blocks && a->filled == b->filled && a->open == b->open &&
-           a->recvs == b->recvs && a->recv_stride == b->recv_stride &&
-           a->recv_filled == b->recv_filled && a->recv_open == b->recv_open &&
+           a->wqe_checks == b->wqe_checks && a->be_replies == b->be_replies &&
+           a->send_cq == b->send_cq && a->recv_cq == b->recv_cq && a->blocks == b->blocks &&
+           a->filled == b->filled && a->open == b->open && a->recvs == b->recvs &&
+           a->recv_stride == b->recv_stride && a->recv_filled == b->recv_filled &&
+           a->recv_open == b->recv_open &&
            memcmp(a->code, b->code, (size_t)a->blocks * VB_WQEBB_BYTES) == 0 &&
            memcmp(a->recv, b->recv, (size_t)a->recvs * a->recv_stride) == 0;
 }

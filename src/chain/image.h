@@ -72,6 +72,7 @@ struct vb_image_queue {
     enum vb_image_queue_kind kind;
     bool managed_send, managed_recv;
     bool wqe_checks;
+    bool be_replies; // of its atomics
     uint32_t send_cq, recv_cq;
     uint32_t blocks;      // of the send ring: power of two
     uint32_t filled;      // of them hold entries; the rest is zero

@@ -173,6 +173,7 @@ static bool make_queue(struct vb_machine *m, uint32_t i)
                                 .sq_start = m->opts.start,
                                 .rq_start = m->opts.start,
                                 .no_wqe_checks = !q->wqe_checks,
+                                .be_replies = q->be_replies,
                                 .cross_channel = true,
                                 .managed_send = q->managed_send,
                                 .managed_recv = q->managed_recv,

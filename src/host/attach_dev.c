@@ -216,7 +216,8 @@ static uint32_t chain_of(const struct vb_qpc_attr *attr)
     return (attr->cross_channel ? (uint32_t)VB_QP_CROSS_CHANNEL : 0u) |
            (attr->managed_send ? (uint32_t)VB_QP_MANAGED_SEND : 0u) |
            (attr->managed_recv ? (uint32_t)VB_QP_MANAGED_RECV : 0u) |
-           (attr->no_wqe_checks ? (uint32_t)VB_QP_NO_WQE_CHECKS : 0u);
+           (attr->no_wqe_checks ? (uint32_t)VB_QP_NO_WQE_CHECKS : 0u) |
+           (attr->be_replies ? (uint32_t)VB_QP_BE_REPLIES : 0u);
 }
 
 int vb_attach_qp_create(struct vb_attach *a, const struct vb_qpc_attr *attr, uint32_t *qpn)

@@ -45,7 +45,7 @@ static uint32_t chain_flags(const struct vb_image_queue *q)
 {
     return VB_QP_CROSS_CHANNEL | VB_QP_IGNORE_OVERFLOW |
            (q->managed_send ? VB_QP_MANAGED_SEND : 0) | (q->managed_recv ? VB_QP_MANAGED_RECV : 0) |
-           (q->wqe_checks ? 0 : VB_QP_NO_WQE_CHECKS);
+           (q->wqe_checks ? 0 : VB_QP_NO_WQE_CHECKS) | (q->be_replies ? VB_QP_BE_REPLIES : 0);
 }
 
 // An entry of two segments takes one block, so the depth is the ring's size.

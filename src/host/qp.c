@@ -42,6 +42,7 @@ static int create_context(struct vb_pd *pd, const struct vb_qp_opts *o, struct v
         .sq_start = o->start,
         .rq_start = o->start,
         .no_wqe_checks = o->chain & VB_QP_NO_WQE_CHECKS,
+        .be_replies = o->chain & VB_QP_BE_REPLIES,
         .cross_channel = o->chain & VB_QP_CROSS_CHANNEL,
         .managed_send = o->chain & VB_QP_MANAGED_SEND,
         .managed_recv = o->chain & VB_QP_MANAGED_RECV,

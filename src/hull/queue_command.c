@@ -230,8 +230,8 @@ static void srq_progress(struct vb_hull_command *c)
 
 static bool is_qp_legal(struct vb_hull_command *c, const struct vb_hull_qp *q)
 {
-    const uint32_t chain =
-        VB_QP_CROSS_CHANNEL | VB_QP_MANAGED_SEND | VB_QP_MANAGED_RECV | VB_QP_NO_WQE_CHECKS;
+    const uint32_t chain = VB_QP_CROSS_CHANNEL | VB_QP_MANAGED_SEND | VB_QP_MANAGED_RECV |
+                           VB_QP_NO_WQE_CHECKS | VB_QP_BE_REPLIES;
     bool manages = q->chain == VB_HULL_QP_MANAGES && q->type == VB_QPT_UD;
 
     return vb_hull_find(c, VB_HULL_PD, q->pd) && vb_hull_find(c, VB_HULL_CQ, q->send_cqn) &&
@@ -308,6 +308,7 @@ static void qp_create(struct vb_hull_command *c)
                                .sq_start = q->send_start,
                                .rq_start = q->recv_start,
                                .no_wqe_checks = q->chain & VB_QP_NO_WQE_CHECKS,
+                               .be_replies = q->chain & VB_QP_BE_REPLIES,
                                .cross_channel = q->chain & VB_QP_CROSS_CHANNEL,
                                .managed_send = q->chain & VB_QP_MANAGED_SEND,
                                .managed_recv = q->chain & VB_QP_MANAGED_RECV,

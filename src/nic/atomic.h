@@ -3,8 +3,10 @@
 #ifndef VB_NIC_ATOMIC_H
 #define VB_NIC_ATOMIC_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct vb_atomic_op {
     uint8_t bytes; // 4 or 8; the memory is aligned to it
@@ -24,7 +26,19 @@ static inline uint64_t vb_atomic_add_fields(uint64_t a, uint64_t b, uint64_t bou
     return ((a & ~boundary) + (b & ~boundary)) ^ ((a ^ b) & boundary);
 }
 
-// The same for the most frequent ones: 8 bytes, whole words and fields.
+// The answer, as memory gets it: in this machine's order, or big-endian where that is asked for.
+static inline void vb_atomic_put(void *to, uint64_t old, uint8_t bytes, bool big_endian)
+{
+    uint32_t narrow = big_endian ? htobe32((uint32_t)old) : (uint32_t)old;
+    uint64_t wide = big_endian ? htobe64(old) : old;
+
+    if (bytes == 8)
+        memcpy(to, &wide, 8);
+    else
+        memcpy(to, &narrow, 4);
+}
+
+// The same for the most frequent ones: 8 bytes, whole words and fields; and fields of 4.
 static inline uint64_t vb_atomic_swap(void *at, uint64_t compare, uint64_t swap)
 {
     __atomic_compare_exchange_n((uint64_t *)at, &compare, swap, false, __ATOMIC_SEQ_CST,
@@ -38,6 +52,17 @@ static inline uint64_t vb_atomic_add(void *at, uint64_t add, uint64_t boundary)
 
     while (!__atomic_compare_exchange_n((uint64_t *)at, &old,
                                         vb_atomic_add_fields(old, add, boundary), false,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        ;
+    return old;
+}
+
+static inline uint32_t vb_atomic_add_narrow(void *at, uint32_t add, uint32_t boundary)
+{
+    uint32_t old = __atomic_load_n((const uint32_t *)at, __ATOMIC_RELAXED);
+
+    while (!__atomic_compare_exchange_n((uint32_t *)at, &old,
+                                        (uint32_t)vb_atomic_add_fields(old, add, boundary), false,
                                         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
     return old;

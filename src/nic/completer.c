@@ -4,6 +4,7 @@
 #include "nic/pu.h"
 
 #include "base/serial.h"
+#include "nic/atomic.h"
 
 // A packet that was sent and is not yet acknowledged.
 static bool in_flight(const struct vb_requester *r, uint32_t psn)
@@ -147,9 +148,9 @@ static enum vb_rx_verdict take_single(struct vb_pu *pu, struct vb_qpc *qp,
     struct vb_requester *r = &qp->req;
     const struct vb_wr *wr = r->una_wr;
 
-    if (wr->arg_bytes) { // an atomic: the memory gets its former value, in this machine's order
-        uint32_t narrow = (uint32_t)pkt->atomic_old;
-        const void *old = wr->arg_bytes == 4 ? (const void *)&narrow : &pkt->atomic_old;
+    if (wr->arg_bytes) { // an atomic: the memory gets its former value
+        uint8_t old[8];
+        vb_atomic_put(old, pkt->atomic_old, wr->arg_bytes, qp->be_replies);
         if (vb_scatter(pu, vb_qpc_who(qp), vb_wr_segs(wr), 1, 0, old, wr->arg_bytes) != VB_MEM_OK) {
             vb_requester_fail(pu, qp, VB_SYN_LOCAL_PROT);
             return VB_RX_FATAL;

@@ -131,6 +131,7 @@ struct vb_qpc_attr {
     uint32_t *dbrec;             // two words
     uint64_t sq_start, rq_start; // counters to start from; only tests use other than 0
     bool no_wqe_checks;          // ignore idx and qpn in control segments (chain programs)
+    bool be_replies;             // former values that atomics answer with are big-endian
     // Chain programs, on reliable connections. A queue pair connected with itself makes no packets.
     bool cross_channel;              // WAIT, SEND_EN, RECV_EN and CALC are legal
     bool managed_send, managed_recv; // only what SEND_EN or RECV_EN allows is executed

@@ -424,9 +424,6 @@ NOINLINE struct vb_local_end vb_local_atomic(struct vb_pu *pu, struct vb_qpc *qp
     vb_pu_touch(pu, at, op.bytes, false);
     vb_pu_touch(pu, at, op.bytes, true);
     vb_pu_touch(pu, to, op.bytes, true);
-    if (op.bytes == 8)
-        memcpy(to, &old, 8);
-    else
-        memcpy(to, &(uint32_t){(uint32_t)old}, 4);
+    vb_atomic_put(to, old, op.bytes, qp->be_replies);
     return moved(op.bytes);
 }

@@ -78,7 +78,7 @@ ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, s
                                           uint32_t *blocks)
 {
     const struct vb_local_end good = {.syndrome = VB_SYN_OK}, bad = {VB_SYN_LOCAL_QP_OP, 0};
-    const struct vb_local_end word = {VB_SYN_OK, 8};
+    const struct vb_local_end word = {VB_SYN_OK, 8}, half = {VB_SYN_OK, 4};
 
     switch ((enum vb_wqe_opcode)ctrl->opcode) {
     case VB_WQE_NOP: *blocks = blocks_of(ctrl); return *blocks ? good : bad;
@@ -102,6 +102,8 @@ ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, s
             return word;
         break;
     case VB_WQE_MASKED_FA:
+        if (!recorded && vb_words_add_narrow(pu, qp, ctrl))
+            return half;
         if (!recorded && vb_words_add(pu, qp, ctrl))
             return word;
         break;

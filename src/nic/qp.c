@@ -335,6 +335,7 @@ int vb_qpc_create(const struct vb_qpc_attr *a, struct vb_cqc *send_cq, struct vb
     qp->send_cq = send_cq;
     qp->recv_cq = recv_cq;
     qp->wqe_checks = !a->no_wqe_checks;
+    qp->be_replies = a->be_replies;
     qp->req.timer.deadline_ns = VB_TIMER_NEVER;
     qp->sq = (struct vb_sq){.ring = a->sq_ring,
                             .blocks = a->sq_blocks,

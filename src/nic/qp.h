@@ -182,6 +182,7 @@ struct vb_qpc {
     uint8_t max_rd_atomic, max_dest_rd_atomic;
     uint8_t min_rnr_timer;
     bool wqe_checks;
+    bool be_replies;    // atomics answer big-endian
     bool loops;         // connected with itself: executed in loop.c, no packet is made
     bool plain;         // a reliable connection without cross-channel work
     bool sends_plainly; // no datagrams, and at no rate

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries of loops that move one word, with both sides in plain regions and nobody who reads
-// records: READ and WRITE of 8 bytes, CAS and masked addition. Keys, rights and bounds are proved
-// each time, on the copy of the entry. False: it is another one, or must be looked at slowly;
-// nothing was moved.
+// records: READ and WRITE of 8 bytes, CAS and masked addition, of 4 bytes too. Keys, rights and
+// bounds are proved each time, on the copy of the entry. False: it is another one, or must be
+// looked at slowly; nothing was moved.
 #ifndef VB_NIC_WORDS_H
 #define VB_NIC_WORDS_H
 
@@ -34,13 +34,14 @@ static inline bool vb_words_find(const struct vb_pu *pu, const struct vb_qpc *qp
     return true;
 }
 
-// Whether the entry has so many segments, this sub-operation, and 8 bytes of data at the end.
-static inline bool vb_words_is(const struct vb_wqe_ctrl *ctrl, uint32_t ds, uint8_t opmod)
+// Whether the entry has so many segments, this sub-operation, and so many bytes of data at the end.
+static inline bool vb_words_is(const struct vb_wqe_ctrl *ctrl, uint32_t ds, uint8_t opmod,
+                               uint32_t bytes)
 {
     const struct vb_wqe_data *last = (const void *)(ctrl + (ds - 1));
 
     return (ctrl->ds & VB_WQE_DS_MASK) == ds && ctrl->opmod == opmod &&
-           last->byte_count == htobe32(8);
+           last->byte_count == htobe32(bytes);
 }
 
 static inline bool vb_words_read(const struct vb_pu *pu, const struct vb_qpc *qp,
@@ -48,7 +49,7 @@ static inline bool vb_words_read(const struct vb_pu *pu, const struct vb_qpc *qp
 {
     uint8_t *from, *to;
 
-    if (!vb_words_is(ctrl, 3, 0) ||
+    if (!vb_words_is(ctrl, 3, 0, 8) ||
         !vb_words_find(pu, qp, (const void *)(ctrl + 2), VB_LOCAL_WRITE, &to,
                        (const void *)(ctrl + 1), VB_REMOTE_READ, &from))
         return false;
@@ -61,7 +62,7 @@ static inline bool vb_words_write(const struct vb_pu *pu, const struct vb_qpc *q
 {
     uint8_t *from, *to;
 
-    if (!vb_words_is(ctrl, 3, 0) ||
+    if (!vb_words_is(ctrl, 3, 0, 8) ||
         !vb_words_find(pu, qp, (const void *)(ctrl + 2), VB_LOCAL_READ, &from,
                        (const void *)(ctrl + 1), VB_REMOTE_WRITE, &to))
         return false;
@@ -69,17 +70,18 @@ static inline bool vb_words_write(const struct vb_pu *pu, const struct vb_qpc *q
     return true;
 }
 
-// The word of an atomic, which must lie where words do, and where its former value goes.
+// The word of an atomic, which must lie where words do, and where its former value goes. One of 4
+// bytes is found where 8 would be; at a region's very end it is looked at slowly.
 static inline bool vb_words_atomic(const struct vb_pu *pu, const struct vb_qpc *qp,
-                                   const struct vb_wqe_ctrl *ctrl, uint8_t opmod, uint8_t **at,
-                                   uint8_t **to)
+                                   const struct vb_wqe_ctrl *ctrl, uint8_t opmod, uint32_t bytes,
+                                   uint8_t **at, uint8_t **to)
 {
     const struct vb_wqe_raddr *raddr = (const void *)(ctrl + 1);
 
-    return vb_words_is(ctrl, 4, opmod) &&
+    return vb_words_is(ctrl, 4, opmod, bytes) &&
            vb_words_find(pu, qp, (const void *)(ctrl + 3), VB_LOCAL_WRITE, to, raddr,
                          VB_REMOTE_ATOMIC, at) &&
-           !((be64toh(raddr->raddr) | (uintptr_t)*at) & 7);
+           !((be64toh(raddr->raddr) | (uintptr_t)*at) & (bytes - 1));
 }
 
 static inline bool vb_words_swap(const struct vb_pu *pu, const struct vb_qpc *qp,
@@ -88,10 +90,10 @@ static inline bool vb_words_swap(const struct vb_pu *pu, const struct vb_qpc *qp
     const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
     uint8_t *at, *to;
 
-    if (!vb_words_atomic(pu, qp, ctrl, 0, &at, &to))
+    if (!vb_words_atomic(pu, qp, ctrl, 0, 8, &at, &to))
         return false;
     uint64_t old = vb_atomic_swap(at, be64toh(args->compare), be64toh(args->swap_add));
-    memcpy(to, &old, 8);
+    vb_atomic_put(to, old, 8, qp->be_replies);
     return true;
 }
 
@@ -101,10 +103,23 @@ static inline bool vb_words_add(const struct vb_pu *pu, const struct vb_qpc *qp,
     const struct vb_wqe_atomic *args = (const void *)(ctrl + 2);
     uint8_t *at, *to;
 
-    if (!vb_words_atomic(pu, qp, ctrl, VB_WQE_OPMOD_MASKED8, &at, &to))
+    if (!vb_words_atomic(pu, qp, ctrl, VB_WQE_OPMOD_MASKED8, 8, &at, &to))
         return false;
     uint64_t old = vb_atomic_add(at, be64toh(args->swap_add), be64toh(args->compare));
-    memcpy(to, &old, 8);
+    vb_atomic_put(to, old, 8, qp->be_replies);
+    return true;
+}
+
+static inline bool vb_words_add_narrow(const struct vb_pu *pu, const struct vb_qpc *qp,
+                                       const struct vb_wqe_ctrl *ctrl)
+{
+    const struct vb_wqe_masked_fa4 *args = (const void *)(ctrl + 2);
+    uint8_t *at, *to;
+
+    if (!vb_words_atomic(pu, qp, ctrl, VB_WQE_OPMOD_MASKED4, 4, &at, &to))
+        return false;
+    uint32_t old = vb_atomic_add_narrow(at, be32toh(args->add), be32toh(args->boundary));
+    vb_atomic_put(to, old, 4, qp->be_replies);
     return true;
 }
 

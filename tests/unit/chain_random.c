@@ -196,6 +196,7 @@ static void add_queue(struct vb_prng *r, struct vb_image *image)
     q.managed_send = chance(r, 50);
     q.managed_recv = chance(r, 50);
     q.wqe_checks = chance(r, 50);
+    q.be_replies = chance(r, 50);
     q.send_cq = below(r, image->cqs);
     q.recv_cq = below(r, image->cqs);
     q.blocks = 1u << below(r, 6);

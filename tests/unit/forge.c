@@ -120,6 +120,7 @@ static void create_qp(struct forge *f)
         .sq_start = o->sq_start,
         .rq_start = o->rq_start,
         .no_wqe_checks = o->no_wqe_checks,
+        .be_replies = o->be_replies,
     };
     assert_int_equal(vb_dev_qp_create(f->dev, &attr, &f->qp.qpn), 0);
     f->qp.doorbells = vb_dev_doorbells(f->dev);

@@ -32,7 +32,7 @@ struct forge_opts {
     uint32_t send_depth, recv_depth, sges, inline_bytes;
     uint32_t send_cq_entries, recv_cq_entries;
     uint64_t sq_start, rq_start, cq_start;
-    bool no_wqe_checks;
+    bool no_wqe_checks, be_replies;
     enum vb_qp_type type;
     uint32_t srq_depth;  // receives come from a shared queue; 0: from the queue pair's own
     uint32_t xrcd;       // of an XRC target and its shared queue

@@ -129,6 +129,7 @@ struct loop_queue *loop_queue(struct loop_rig *r, const struct loop_opts *o)
                                                             .dbrec = q->dbrec,
                                                             .sq_start = o->start,
                                                             .no_wqe_checks = !o->checks,
+                                                            .be_replies = o->be_replies,
                                                             .cross_channel = !o->plain,
                                                             .managed_send = o->managed,
                                                             .fetch_depth = o->depth,

@@ -44,7 +44,7 @@ struct loop_rig {
 struct loop_opts {
     uint32_t blocks; // of the ring; 0: LOOP_BLOCKS_MAX
     uint32_t unit;
-    bool managed, checks, plain;
+    bool managed, checks, plain, be_replies;
     bool strict; // its completion queue fails when it is full
     uint32_t depth, rate, burst, program, share;
     uint32_t pd;         // 0: the rig's

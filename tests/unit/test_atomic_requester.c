@@ -164,6 +164,35 @@ static void test_the_former_value_is_stored(void **state)
     forge_close(f);
 }
 
+// The wire has it big-endian; a queue pair may want it like that.
+static void test_the_former_value_is_stored_big_endian(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    o.our_psn = 5;
+    o.be_replies = true;
+    struct forge *f = forge_open(&o);
+    post(f, 1, VB_WR_FADD, 64, 0);
+    forge_run(f);
+    assert_int_equal(atomic_answer(f, 5, 0x1122334455667788), VB_RX_APPLIED);
+    assert_true(forge_word(f, 64) == 0x8877665544332211);
+    forge_next_done(f);
+    const struct vb_sge sge = {forge_addr(f, 128), 4, f->key};
+    struct vb_send_wr wr = {.wr_id = 2,
+                            .sge = &sge,
+                            .num_sge = 1,
+                            .opcode = VB_WR_MASKED_FADD,
+                            .flags = VB_WR_SIGNALED};
+    wr.atomic.arg_bytes = 4;
+    forge_post_send(f, &wr);
+    forge_run(f);
+    assert_int_equal(atomic_answer(f, 6, 0x99aabbcc), VB_RX_APPLIED);
+    assert_true(forge_word(f, 128) == 0xccbbaa99);
+    forge_next_done(f);
+    forge_expect_none(f);
+    forge_close(f);
+}
+
 static void test_done_answers(void **state)
 {
     (void)state;
@@ -411,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_packets),
         cmocka_unit_test(test_masks_and_narrow_arguments_leave),
         cmocka_unit_test(test_the_former_value_is_stored),
+        cmocka_unit_test(test_the_former_value_is_stored_big_endian),
         cmocka_unit_test(test_done_answers),
         cmocka_unit_test(test_wrong_answers),
         cmocka_unit_test(test_answer_to_a_write),

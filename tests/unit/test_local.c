@@ -52,7 +52,8 @@ static void open_place(struct place *p, uint64_t seed)
     p->key[2] = make_key(p, pd, all, LOOP_MEMORY);
     p->key[3] = make_key(p, p->r.pd, all, SMALL);
     p->key[4] = 0x12345678; // of nothing
-    p->q = loop_queue(&p->r, &(struct loop_opts){.depth = 1 + (uint32_t)seed % 5});
+    p->q = loop_queue(
+        &p->r, &(struct loop_opts){.depth = 1 + (uint32_t)seed % 5, .be_replies = seed / 5 % 2});
     for (uint32_t i = 0; i < LOOP_MEMORY; i++)
         p->r.memory[i] = (uint8_t)vb_prng_below(&prng, 4);
 }
@@ -86,7 +87,7 @@ static struct vb_code draw_entry(struct vb_prng *prng, const struct place *p)
     bool copies = c.opcode == VB_WQE_READ || c.opcode == VB_WQE_WRITE;
     bool masked = c.opcode == VB_WQE_MASKED_CS || c.opcode == VB_WQE_MASKED_FA;
     bool calc = c.opcode == VB_WQE_WRITE && vb_prng_below(prng, 3) == 0;
-    uint32_t word = masked && vb_prng_below(prng, 4) == 0 ? 4 : 8;
+    uint32_t word = masked && vb_prng_below(prng, 2) == 0 ? 4 : 8;
 
     if (c.opcode == VB_WQE_NOP)
         return c;
@@ -276,6 +277,83 @@ static uint8_t poll_one(struct place *p, struct vb_code code)
     uint32_t good = loop_count(&p->q->cq, &bad);
     assert_int_equal(good, bad == 0);
     return bad;
+}
+
+// A masked addition of 4 bytes takes a short way of its own: the same at the end of a region, where
+// the short way of a word ends.
+static void test_half_words_end_in_their_region(void **state)
+{
+    struct place p;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3 * 6; i++) { // within the last eight bytes, and behind them
+        const uint32_t at = SMALL - 8 + 2 * (i % 6), side = i / 6;
+        const bool fits = at + 4 <= SMALL, aligned = at % 4 == 0;
+        open_place(&p, 1);
+        memset(p.r.memory, 0, 128);
+        struct vb_code code = word_entry(VB_WQE_MASKED_FA, (uintptr_t)p.r.memory + 64, p.r.key,
+                                         (uintptr_t)p.r.memory + at, side < 2 ? p.key[3] : p.r.key);
+        code.opmod = VB_WQE_OPMOD_MASKED4;
+        code.sge[0].len = side == 1 ? 8 : 4; // the answer has four bytes
+        if (side == 2) {
+            code.raddr = (uintptr_t)p.r.memory + 64;
+            code.sge[0].addr = (uintptr_t)p.r.memory + at;
+            code.sge[0].key = p.key[3];
+        }
+        const uint8_t bad = poll_one(&p, code);
+        const uint8_t want = side == 1   ? VB_SYN_LOCAL_QP_OP
+                             : side == 2 ? (fits ? 0 : VB_SYN_LOCAL_PROT)
+                             : !aligned  ? VB_SYN_REMOTE_INVAL_REQ
+                                         : (fits ? 0 : VB_SYN_REMOTE_ACCESS);
+        assert_int_equal(bad, want);
+        assert_int_equal(p.r.memory[side == 0 ? at : 64], bad == 0);
+        loop_close(&p.r);
+    }
+}
+
+// What was there comes in this machine's order, or big-endian where the queue asks for that: on
+// the short way and on the long one, of 8 bytes and of 4. What is compared and added to stays as it
+// is.
+static void test_answers_are_big_endian_where_asked_for(void **state)
+{
+    static const struct {
+        enum vb_wqe_opcode opcode;
+        uint8_t opmod;
+        uint32_t bytes;
+    } kind[] = {{VB_WQE_ATOMIC_CS, 0, 8},
+                {VB_WQE_ATOMIC_FA, 0, 8},
+                {VB_WQE_MASKED_FA, VB_WQE_OPMOD_MASKED8, 8},
+                {VB_WQE_MASKED_FA, VB_WQE_OPMOD_MASKED4, 4}};
+    const uint64_t before = 0x1122334455667788;
+
+    (void)state;
+    for (uint32_t i = 0; i < 4 * 4; i++) {
+        const bool asked = i & 1, stepwise = i & 2;
+        const uint32_t bytes = kind[i / 4].bytes;
+        uint8_t want[8];
+        struct loop_rig r;
+        loop_open(&r, 1);
+        struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.be_replies = asked});
+        loop_set_word(&r, 0, before);
+        struct vb_code code = word_entry(kind[i / 4].opcode, (uintptr_t)r.memory + 68, r.key,
+                                         (uintptr_t)r.memory, r.key);
+        code.opmod = kind[i / 4].opmod;
+        code.compare = code.opcode == VB_WQE_ATOMIC_CS ? before : 0;
+        code.swap_add = code.opcode == VB_WQE_ATOMIC_CS ? before + 1 : 1;
+        code.sge[0].len = bytes;
+        loop_put(q, code);
+        loop_doorbell(q);
+        if (stepwise)
+            loop_run(&r);
+        else
+            vb_pu_poll(vb_dev_pu(r.dev), 0);
+        assert_int_equal(loop_count(&q->cq, NULL), 1);
+        assert_true(loop_word(&r, 0) == before + 1);
+        for (uint32_t k = 0; k < bytes; k++)
+            want[k] = (uint8_t)(before >> 8 * (asked ? bytes - 1 - k : k));
+        assert_memory_equal(r.memory + 68, want, bytes);
+        loop_close(&r);
+    }
 }
 
 static const enum vb_wqe_opcode word_kinds[] = {VB_WQE_READ, VB_WQE_WRITE, VB_WQE_ATOMIC_CS,
@@ -489,6 +567,8 @@ int main(void)
         cmocka_unit_test(test_a_key_that_goes),
         cmocka_unit_test(test_words_end_in_their_region),
         cmocka_unit_test(test_words_need_what_the_queue_pair_grants),
+        cmocka_unit_test(test_half_words_end_in_their_region),
+        cmocka_unit_test(test_answers_are_big_endian_where_asked_for),
         cmocka_unit_test(test_a_word_goes_where_its_entry_said_when_fetched),
         cmocka_unit_test(test_a_key_that_moves),
         cmocka_unit_test(test_bytes_count_in_a_turn),
