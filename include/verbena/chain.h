@@ -47,6 +47,8 @@ struct vb_chain_queue_opts {
     bool unmanaged;    // executed as soon as it is posted
     uint32_t recv_sge; // scatter entries of each receive, at most 16; 0: it takes no messages
     uint32_t open;     // entries (not blocks) that may run from the start
+    // Of a queue that runs in circles: see vb_chain_open_rest().
+    bool ahead;
 };
 
 struct vb_chain_queue vb_chain_queue(struct vb_chain *chain, const char *name,
@@ -201,7 +203,9 @@ struct vb_chain_label vb_chain_if(struct vb_chain *chain, struct vb_chain_queue 
 // first one that opens the same queue can be fetched long before the slot's turn: as soon as the
 // slot before has brought its counters up to date. Without such an entry that is all of the slot.
 void vb_chain_slot(struct vb_chain *chain, struct vb_chain_queue queue);
-// Opens the rest of the slot.
+// Opens the rest of the slot. Of a queue that goes ahead, also the next slot up to the first entry
+// there that opens the queue: every slot has one. Nobody else opens that part, and nobody may write
+// to it: it can be fetched while this slot runs. It saves an entry, and an index to count.
 struct vb_chain_label vb_chain_open_rest(struct vb_chain *chain, struct vb_chain_queue queue);
 // Bytes of an entry that every round begins with, whatever the last one made of them.
 void vb_chain_restore(struct vb_chain *chain, struct vb_place at, uint32_t len);

@@ -7,7 +7,7 @@
 #include "chain/image.h"
 #include "verbena/chain.h"
 
-#define VB_BUILD_REST UINT32_MAX       // as a target: the last entry of the slot
+#define VB_BUILD_REST UINT32_MAX       // as a target: the last entry of the slot, or the next one
 #define VB_BUILD_NEXT (UINT32_MAX - 1) // the next entry that opens the queue, or its last one
 
 enum vb_item_kind {
@@ -31,6 +31,7 @@ struct vb_item {
     bool fills;      // a NOP that lies in all the blocks it covers: nothing else is there
     bool sleeps;     // a NOP at first, but for its length
     uint32_t wakes;  // a CAS: the label of the entry that it makes what it is
+    uint32_t counts; // an addition: the label of the entry whose index it brings up to date
     int lap;         // of the target, counted from this entry's own
     uint32_t block;  // once laid out
     uint32_t number; // of its completion, in its queue's
@@ -66,9 +67,9 @@ struct vb_build_queue {
     uint32_t guards;
     struct vb_restore *restore;
     uint32_t restores;
-    uint32_t blocks, used;      // of the ring, once laid out
-    uint32_t completions;       // of one round
-    uint32_t counters, scratch; // regions of the rounds, 0: none
+    uint32_t blocks, used; // of the ring, once laid out
+    uint32_t completions;  // of one round
+    uint32_t counters;     // region of the rounds, 0: none
 };
 
 struct vb_build_region {

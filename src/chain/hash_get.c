@@ -10,8 +10,8 @@
 //      ready   OPEN  the rest               miss   WRITE_IMM nothing, VB_HASH_MISS
 //              READ  bucket -> pick, hit    over   NOP  ds 8: covers the next one
 //              CAS   pick                   hit    WRITE_IMM value, its length
-//              WAIT  for the CAS            done   NOP  completes
-//              OPEN  K                                (in the last slot of each half)
+//              OPEN  K, behind the CAS      done   NOP  completes
+//                                                   (in the last slot of each half)
 //              RECV_EN, and the next slot's counters
 #include "verbena/offload.h"
 
@@ -53,7 +53,8 @@ static void add_replies(struct vb_chain *c, const struct vb_offload *o, struct s
 
 // Bucket and key meet in the control segment of `pick`. The first byte of the length stays zero: a
 // client that points at other bytes of the index cannot make it the mark of inline data, which
-// would show it the entry itself.
+// would show it the entry itself. The bucket's goes where nobody looks, into the immediate of a
+// NOP.
 static void add_lookup(struct vb_chain *c, const struct vb_offload *o, struct slot *s)
 {
     s->read = vb_chain_op(c, o->w,
@@ -62,7 +63,7 @@ static void add_lookup(struct vb_chain *c, const struct vb_offload *o, struct sl
                                                 .remote = vb_in(o->index, 0),
                                                 .parts = 6,
                                                 .part = {{vb_at(s->hit, VB_AT_ADDR), 8},
-                                                         {vb_in(o->scratch, 0), 1},
+                                                         {vb_at(s->pick, VB_AT_IMM), 1},
                                                          {vb_at_n(s->hit, VB_AT_LEN, 0, 1), 3},
                                                          {vb_at(s->hit, VB_AT_IMM), 4},
                                                          {vb_at(s->pick, VB_AT_CTRL), 3},
@@ -80,8 +81,7 @@ static void add_slot(struct vb_chain *c, const struct vb_offload *o, uint32_t n)
     vb_chain_wait_recv(c, o->w, o->k, n);
     vb_chain_open_rest(c, o->w);
     add_lookup(c, o, &s);
-    vb_chain_wait(c, o->w, s.cas);
-    vb_chain_open(c, o->w, vb_offload_ends_half(o, n) ? o->done[n] : s.hit);
+    vb_offload_reply(c, o, vb_offload_ends_half(o, n) ? o->done[n] : s.hit);
     vb_chain_restore(c, vb_at(s.pick, VB_AT_DS), 1);
     vb_offload_rearm(c, o, n);
     vb_chain_recv(c, o->k,

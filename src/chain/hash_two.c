@@ -11,8 +11,7 @@
 //                               other       hit    WRITE_IMM value, its length
 //              CAS   pick                          NOP  ds 8: next is done
 //              CAS   pick2                  other  WRITE_IMM value, its length
-//              WAIT  for the CAS            done   NOP  (completes in the last slot of each half)
-//              OPEN  K
+//              OPEN  K, behind the CASes    done   NOP  (completes in the last slot of each half)
 //              RECV_EN, there, and the next slot's counters
 //
 // In parallel the entries of the second bucket are on a queue of their own, V, with a gate, slots
@@ -73,7 +72,7 @@ static void add_read(struct vb_chain *c, const struct vb_offload *o, struct vb_c
                                                 .remote = vb_in(o->index, 0),
                                                 .parts = 6,
                                                 .part = {{vb_at(l->hit, VB_AT_ADDR), 8},
-                                                         {vb_in(o->scratch, 0), 1},
+                                                         {vb_at(l->pick, VB_AT_IMM), 1},
                                                          {vb_at_n(l->hit, VB_AT_LEN, 0, 1), 3},
                                                          {vb_at(l->hit, VB_AT_IMM), 4},
                                                          {vb_at(l->pick, VB_AT_CTRL), 3},
@@ -128,8 +127,7 @@ static void add_slot(struct vb_chain *c, const struct vb_offload *o, struct vb_c
         add_cas(c, o, o->w, &s.second, OTHER_SEGS);
     else
         vb_chain_wait(c, o->w, s.second.cas);
-    vb_chain_wait(c, o->w, v.id ? s.first.cas : s.second.cas);
-    vb_chain_open(c, o->w, s.done);
+    vb_offload_reply(c, o, s.done);
     vb_offload_rearm(c, o, n);
     vb_chain_restore_on(c, o->w, vb_at(s.first.pick, VB_AT_DS), 1);
     if (!v.id)
@@ -157,7 +155,7 @@ struct vb_image *vb_hash_two(const struct vb_hash_opts *opts, char *error)
     if (!c)
         return NULL;
     if (opts->way == VB_HASH_PARALLEL) {
-        v = vb_chain_queue(c, "V", &(struct vb_chain_queue_opts){0});
+        v = vb_chain_queue(c, "V", &(struct vb_chain_queue_opts){.ahead = true});
         scratch = vb_chain_region(c, "scratch_v", VB_CHAIN_OWN, 8, true);
     }
     for (uint32_t n = 0; n < o.slots; n++)

@@ -372,6 +372,7 @@ static bool add_queue(struct vb_chain *c, struct vb_image *image, uint32_t i)
         .kind = q->opts.peer ? VB_QUEUE_PEER : VB_QUEUE_LOOP,
         .managed_send = !q->opts.unmanaged,
         .managed_recv = c->circular && q->recvs,
+        .be_replies = q->slots > 0,
         .send_cq = 2 * i,
         .recv_cq = 2 * i + 1,
         .blocks = q->blocks,

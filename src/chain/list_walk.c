@@ -179,11 +179,6 @@ static void open_next(struct vb_chain *c, const struct walk *w, uint32_t n)
     vb_chain_add_flags(c, open, VB_CHAIN_FENCE);
 }
 
-static void open_replies(struct vb_chain *c, const struct walk *w, struct vb_chain_label through)
-{
-    vb_chain_add_flags(c, vb_chain_open(c, w->o.w, through), VB_CHAIN_FENCE);
-}
-
 // ---- without a stop
 
 static void add_dormant(struct vb_chain *c, struct walk *w, uint32_t slot)
@@ -210,7 +205,7 @@ static void add_node(struct vb_chain *c, const struct walk *w, uint32_t n)
     vb_offload_compare(c, &w->o, w->o.w, hit, REPLY_SEGS,
                        vb_offload_word(VB_WQE_WRITE_IMM, REPLY_SEGS), w->node[n].cas);
     copy_key(c, w, n);
-    open_replies(c, w, hit);
+    vb_offload_reply(c, &w->o, hit);
     open_next(c, w, n);
 }
 
@@ -336,7 +331,7 @@ static void add_slot(struct vb_chain *c, struct walk *w, uint32_t slot)
     if (!w->stops)
         sum_opcodes(c, w);
     vb_chain_here(c, vb_offload_name(c, "reply", slot));
-    open_replies(c, w, w->done);
+    vb_offload_reply(c, &w->o, w->done);
     vb_offload_rearm(c, &w->o, slot);
     add_recv(c, w);
 }

@@ -23,7 +23,7 @@ struct vb_chain *vb_offload_begin(struct vb_offload *o, const char *name, uint32
     }
     o->slots = slots ? slots : 1;
     o->value_max = value_max;
-    o->w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){0});
+    o->w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){.ahead = slots > 0});
     o->k =
         vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .recv_sge = recv_sge});
     o->index = vb_chain_region(c, "index", VB_CHAIN_SHARED, entry_bytes, false);
@@ -63,6 +63,11 @@ struct vb_chain_label vb_offload_compare(struct vb_chain *c, const struct vb_off
                                              .swap_add = swap,
                                              .parts = 1,
                                              .part = {{vb_in(o->scratch, 0), 8}}});
+}
+
+void vb_offload_reply(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_label through)
+{
+    vb_chain_add_flags(c, vb_chain_open(c, o->w, through), VB_CHAIN_FENCE);
 }
 
 struct vb_chain_op vb_offload_hit(const struct vb_offload *o, uint32_t slot)

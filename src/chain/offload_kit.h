@@ -62,6 +62,9 @@ void vb_offload_rearm(struct vb_chain *c, const struct vb_offload *o, uint32_t n
 struct vb_chain_label vb_offload_compare(struct vb_chain *c, const struct vb_offload *o,
                                          struct vb_chain_queue queue, struct vb_chain_label victim,
                                          uint32_t ds, uint64_t swap, struct vb_chain_label label);
+// Opens the client's queue through an entry, when all that W has read and compared is in place.
+void vb_offload_reply(struct vb_chain *c, const struct vb_offload *o,
+                      struct vb_chain_label through);
 // The reply for a hit: its address, length and immediate data come from the index.
 struct vb_chain_op vb_offload_hit(const struct vb_offload *o, uint32_t slot);
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that run in circles. The NIC's counters never start again, so every WAIT and every
-// opening entry must name a greater number in the next round: a program adds to a copy of the
-// numbers, and copies them into its entries.
+// opening entry must name a greater number in the next round: a program counts in memory of its own
+// what each of its entries is to name.
 //
 // The last part of a slot does that for the next slot, which is not open yet: an entry that may
-// already have been fetched is never written. One masked addition brings several counters forward,
-// fields of 24 bits (completion queues) and of 16 (work queues) packed into words; one READ takes
-// them, byte by byte because entries are big-endian, to where they belong, together with bytes that
-// the last round has changed.
+// already have been fetched is never written. Each index has one masked addition, a field of 24
+// bits (completion queues) or of 16 (work queues). Memory counts little-endian, and entries are
+// big-endian; but the answer of an atomic, what was there before, comes big-endian to a queue that
+// asks for that, and goes into the index as it is. So counters are a round ahead. A READ brings
+// back the bytes that the last round has changed.
+//
+// Of a queue that goes ahead the first part of a slot is opened while the slot before runs. So it
+// is brought up to date one slot earlier.
 #include "chain/builder.h"
 
 #include <stdio.h>
@@ -15,23 +19,15 @@
 #include <string.h>
 
 enum {
-    WORDS_MAX = 64, // of the counters of a slot
-    WORD_BYTES = 8,
+    COUNTER_BYTES = 4,
+    END_BYTES = 8, // behind the last counter: a NIC need not look twice whether it is the last
 };
 
-// A counter of a slot.
-struct field {
-    struct vb_item *item;
-    uint32_t bits;
-    uint32_t offset; // bytes, among the slot's counters
-};
-
+// What a slot counts: the indices of these entries, one counter each, and what it restores.
 struct slot {
-    struct field *field;
-    uint32_t fields;
-    uint32_t words, base;         // base: bytes, among the queue's counters
-    struct vb_item **add, **copy; // entries that bring it up to date
-    uint32_t adds, copies;
+    struct vb_item **item;
+    uint32_t items, first; // `first` of them in the slot's first part
+    uint32_t base;         // bytes, among the queue's
 };
 
 static uint32_t bits_of(const struct vb_item *item)
@@ -64,188 +60,113 @@ static uint32_t next_slot(const struct vb_build_queue *q, uint32_t slot)
     return slot == q->slots ? 1 : slot + 1;
 }
 
-// ---- packing
-
-static int wide_first(const void *a, const void *b)
-{
-    const struct field *x = a, *y = b;
-    return x->bits < y->bits ? 1 : x->bits > y->bits ? -1 : 0;
-}
-
-// Fields of one word, one behind the other. Returns how many bytes they take.
-static uint32_t pack_word(struct slot *s, uint32_t *wide, uint32_t wides, uint32_t *narrow)
-{
-    uint32_t used = 0, base = s->words * WORD_BYTES;
-
-    for (; *wide < wides && used + 3 <= WORD_BYTES; used += 3)
-        s->field[(*wide)++].offset = base + used;
-    for (; *narrow < s->fields && used + 2 <= WORD_BYTES; used += 2)
-        s->field[(*narrow)++].offset = base + used;
-    s->words++;
-    return used;
-}
-
-// Two wide fields and a narrow one fill a word. The one that is not filled comes first, with its
-// fields at the end: then there are no holes, and one READ takes all, and what is restored.
-static void pack(struct slot *s)
-{
-    uint32_t wides = 0, wide = 0, used = WORD_BYTES;
-
-    qsort(s->field, s->fields, sizeof *s->field, wide_first);
-    while (wides < s->fields && s->field[wides].bits == 24)
-        wides++;
-    uint32_t narrow = wides;
-    while (wide < wides || narrow < s->fields)
-        used = pack_word(s, &wide, wides, &narrow);
-    for (uint32_t i = 0; i < s->fields; i++)
-        s->field[i].offset += s->field[i].offset / WORD_BYTES + 1 < s->words
-                                  ? WORD_BYTES
-                                  : 2 * WORD_BYTES - used - s->words * WORD_BYTES;
-}
+// ---- memory
 
 static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t slot,
                     struct slot *s)
 {
     for (struct vb_item *item = q->first; item; item = item->next)
-        s->fields += item->slot == slot && counts(item);
-    s->field = calloc(s->fields + 1, sizeof *s->field);
-    if (!s->field)
+        s->items += item->slot == slot && counts(item);
+    s->item = calloc(s->items + 1, sizeof(struct vb_item *));
+    if (!s->item)
         return vb_build_fail(c, "no memory for the program");
     uint32_t n = 0;
-    for (struct vb_item *item = q->first; item; item = item->next)
+    for (struct vb_item *item = q->first; item; item = item->next) {
         if (item->slot == slot && counts(item))
-            s->field[n++] = (struct field){.item = item, .bits = bits_of(item)};
-    pack(s);
-    if (s->words > WORDS_MAX)
-        return vb_build_fail(c, "queue '%s': a slot has more than %d words of counters", q->name,
-                             WORDS_MAX);
-    return true;
-}
-
-// ---- the entries that do it
-
-// Bytes on their way from the counters into entries, in the order of their source.
-struct haul {
-    struct vb_chain_op op;
-    uint32_t from, next; // source bytes
-};
-
-static bool flush_haul(struct vb_chain *c, uint32_t queue, uint32_t slot, struct haul *h,
-                       struct vb_item **after)
-{
-    if (h->op.parts == 0)
-        return true;
-    h->op.opcode = VB_WQE_READ;
-    h->op.flags = VB_CHAIN_FENCE;
-    h->op.label.id = 0;
-    h->op.remote = vb_in((struct vb_chain_region){c->queue[queue - 1].counters}, h->from);
-    *after = vb_build_insert(c, queue, *after,
-                             &(struct vb_item){.kind = VB_ITEM_OP, .op = h->op, .slot = slot});
-    h->op.parts = 0;
-    return *after != NULL;
-}
-
-static bool haul_bytes(struct vb_chain *c, uint32_t queue, uint32_t slot, struct haul *h,
-                       uint32_t from, struct vb_place to, uint32_t len, struct vb_item **after)
-{
-    uint32_t gap = h->op.parts > 0 ? from - h->next : 0;
-
-    // Bytes between that nobody wants are cheaper than another READ.
-    if (gap && gap <= WORD_BYTES && h->op.parts + 2 <= VB_MAX_SGE) {
-        struct vb_place nowhere = vb_in((struct vb_chain_region){c->queue[queue - 1].scratch}, 0);
-        h->op.part[h->op.parts++] = (struct vb_part){nowhere, gap};
-    } else if (gap || h->op.parts == VB_MAX_SGE) {
-        if (!flush_haul(c, queue, slot, h, after))
-            return false;
-    }
-    if (h->op.parts == 0)
-        h->from = from;
-    h->op.part[h->op.parts++] = (struct vb_part){to, len};
-    h->next = from + len;
-    return true;
-}
-
-static const struct field *field_at(const struct slot *s, uint32_t offset)
-{
-    for (uint32_t i = 0; i < s->fields; i++)
-        if (offset >= s->field[i].offset && offset < s->field[i].offset + s->field[i].bits / 8)
-            return &s->field[i];
-    return NULL;
-}
-
-// The counters' bytes, lowest first, into the index fields, where the lowest comes last.
-static bool copy_counters(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s,
-                          struct haul *h, struct vb_item **after)
-{
-    for (uint32_t at = 0; at < s->words * WORD_BYTES; at++) {
-        const struct field *f = field_at(s, at);
-        if (!f)
-            continue;
-        struct vb_place to = vb_at(f->item->op.label, VB_AT_INDEX);
-        to.offset = 3 - (at - f->offset);
-        if (!haul_bytes(c, queue, slot, h, s->base + at, to, 1, after))
-            return false;
+            s->item[n++] = item;
+        if (item->op.label.id == q->ready[slot - 1])
+            s->first = n;
     }
     return true;
 }
 
-// Whether the bytes are restored together with the slot's counters.
+static uint32_t counter_at(const struct slot *s, uint32_t n)
+{
+    return s->base + n * COUNTER_BYTES;
+}
+
+// Whether the bytes are restored together with the slot's counters, behind which they lie.
 static bool comes_with(const struct vb_build_queue *q, const struct vb_restore *r, uint32_t slot)
 {
     return (r->after ? next_slot(q, r->slot) : r->slot) == slot;
 }
 
-// They lie behind the counters.
-static bool copy_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, uint32_t of,
-                          const struct slot *s, struct haul *h, struct vb_item **after)
+static uint32_t restored_at(const struct slot *s)
 {
-    const struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t at = s->base + s->words * WORD_BYTES;
-
-    for (uint32_t i = 0; i < q->restores; i++) {
-        if (!comes_with(q, &q->restore[i], of))
-            continue;
-        if (!haul_bytes(c, queue, slot, h, at, q->restore[i].at, q->restore[i].len, after))
-            return false;
-        at += q->restore[i].len;
-    }
-    return true;
+    return (counter_at(s, s->items) + 7) / 8 * 8;
 }
 
-static uint32_t restored_bytes(const struct vb_build_queue *q, uint32_t slot)
+static uint32_t end_of(const struct vb_build_queue *q, uint32_t slot, const struct slot *s)
 {
-    uint32_t bytes = 0;
+    uint32_t bytes = restored_at(s);
 
     for (uint32_t i = 0; i < q->restores; i++)
         bytes += comes_with(q, &q->restore[i], slot) ? q->restore[i].len : 0;
-    return bytes;
+    return (bytes + 7) / 8 * 8;
 }
 
-static bool add_words(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s,
-                      struct vb_item **after)
-{
-    const struct vb_build_queue *q = &c->queue[queue - 1];
+// ---- the entries that do it
 
-    for (uint32_t w = 0; w < s->words; w++) {
+// Counters of slot s into their entries. What they grow by is filled in when all numbers are known.
+static bool add_counters(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s,
+                         uint32_t from, uint32_t end, struct vb_item **after)
+{
+    const struct vb_chain_region counters = {c->queue[queue - 1].counters};
+
+    for (uint32_t i = from; i < end; i++) {
         const struct vb_chain_op op = {
             .opcode = VB_WQE_MASKED_FA,
-            .arg_bytes = 8,
-            .remote = vb_in((struct vb_chain_region){q->counters}, s->base + w * WORD_BYTES),
+            .arg_bytes = COUNTER_BYTES,
+            .remote = vb_in(counters, counter_at(s, i)),
             .parts = 1,
-            .part = {{vb_in((struct vb_chain_region){q->scratch}, 0), 8}}};
+            .part = {{vb_at(s->item[i]->op.label, VB_AT_INDEX), COUNTER_BYTES}}};
         *after = vb_build_insert(
             c, queue, *after,
-            &(struct vb_item){.kind = VB_ITEM_OP, .op = op, .slot = slot, .n = w + 1});
+            &(struct vb_item){
+                .kind = VB_ITEM_OP, .op = op, .slot = slot, .counts = s->item[i]->op.label.id});
         if (!*after)
             return false;
     }
     return true;
 }
 
+static bool flush_copy(struct vb_chain *c, uint32_t queue, uint32_t slot, struct vb_chain_op *op,
+                       struct vb_item **after)
+{
+    if (op->parts == 0)
+        return true;
+    *after = vb_build_insert(c, queue, *after,
+                             &(struct vb_item){.kind = VB_ITEM_OP, .op = *op, .slot = slot});
+    op->parts = 0;
+    return *after != NULL;
+}
+
+static bool copy_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, uint32_t of,
+                          const struct slot *s, struct vb_item **after)
+{
+    const struct vb_build_queue *q = &c->queue[queue - 1];
+    struct vb_chain_op op = {.opcode = VB_WQE_READ};
+    uint32_t at = restored_at(s);
+
+    for (uint32_t i = 0; i < q->restores; i++) {
+        const struct vb_restore *r = &q->restore[i];
+        if (!comes_with(q, r, of))
+            continue;
+        if (op.parts == VB_MAX_SGE && !flush_copy(c, queue, slot, &op, after))
+            return false;
+        if (op.parts == 0)
+            op.remote = vb_in((struct vb_chain_region){q->counters}, at);
+        op.part[op.parts++] = (struct vb_part){r->at, r->len};
+        at += r->len;
+    }
+    return flush_copy(c, queue, slot, &op, after);
+}
+
 // ---- inserting
 
-// The last part of a slot: waits for guards, brings `next` up to date, and opens it. Additions and
-// copies come between `guards_end` and the wait, once all slots are known.
+// The last part of a slot: waits for guards, brings `next` up to date, and opens it when that is
+// done, unless the slot has done so itself. What brings it up to date comes before the last entry,
+// once all slots are known.
 static bool insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
 {
     struct vb_build_queue *q = &c->queue[queue - 1];
@@ -265,17 +186,14 @@ static bool insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
         if (!after)
             return false;
     }
-    // Its target is filled in when the last copy is known.
-    after = vb_build_insert(
-        c, queue, after,
-        &(struct vb_item){.kind = VB_ITEM_WAIT, .op = {.opcode = VB_WQE_WAIT}, .slot = slot});
-    if (!after)
-        return false;
-    after = vb_build_insert(c, queue, after,
-                            &(struct vb_item){.kind = VB_ITEM_OPEN,
-                                              .op = {.opcode = VB_WQE_SEND_EN},
-                                              .slot = slot,
-                                              .lap = next == 1 ? 1 : 0});
+    if (q->opts.ahead)
+        return true;
+    after =
+        vb_build_insert(c, queue, after,
+                        &(struct vb_item){.kind = VB_ITEM_OPEN,
+                                          .op = {.opcode = VB_WQE_SEND_EN, .flags = VB_CHAIN_FENCE},
+                                          .slot = slot,
+                                          .lap = next == 1 ? 1 : 0});
     if (after && q->ready[slot - 1] == 0)
         q->ready[slot - 1] = after->op.label.id;
     for (struct vb_item *item = q->first; after && item; item = item->next)
@@ -284,54 +202,65 @@ static bool insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
     return after != NULL;
 }
 
-// The last entry of each slot opens the next one as far as it is ready.
-static void aim_ends(struct vb_build_queue *q)
+// The last entry of each slot opens the next one as far as it is ready; or those that open the rest
+// of the slot do. What they open was brought up to date before the fence of the slot's first one.
+static void aim_ends(struct vb_chain *c, struct vb_build_queue *q)
 {
     for (uint32_t s = 1; s <= q->slots; s++)
-        last_of(q, s)->target = q->ready[next_slot(q, s) - 1];
-}
-
-// The entry before the wait that ends the slot.
-static struct vb_item *before_wait(const struct vb_build_queue *q, uint32_t slot,
-                                   struct vb_item **wait)
-{
-    struct vb_item *before = NULL, *at = NULL;
-
-    for (struct vb_item *item = q->first; item && item->next; item = item->next)
-        if (item->slot == slot && item->next->slot == slot && item->next->kind == VB_ITEM_WAIT &&
-            item->next->target == 0) {
-            before = item;
-            at = item->next;
+        if (q->opts.ahead)
+            label_item(c, q->ready[s - 1])->op.flags |= VB_CHAIN_FENCE;
+        else
+            last_of(q, s)->target = q->ready[next_slot(q, s) - 1];
+    for (struct vb_item *item = q->first; item; item = item->next)
+        if (item->target == VB_BUILD_REST) {
+            uint32_t next = next_slot(q, item->slot);
+            item->target = q->ready[next - 1];
+            item->lap = next == 1;
         }
-    *wait = at;
-    return before;
 }
 
-static bool insert_update(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
+// The entry before the last one of a slot.
+static struct vb_item *before_last(const struct vb_build_queue *q, uint32_t slot)
 {
-    struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t next = next_slot(q, slot);
-    struct vb_item *wait, *after = before_wait(q, slot, &wait);
-    struct haul h = {.from = 0};
+    struct vb_item *last = last_of(q, slot), *item = q->first;
 
-    if (!add_words(c, queue, slot, s, &after) || !copy_counters(c, queue, slot, s, &h, &after) ||
-        !copy_restored(c, queue, slot, next, s, &h, &after) ||
-        !flush_haul(c, queue, slot, &h, &after))
-        return false;
-    wait->target = after->op.label.id;
-    return true;
+    while (item->next != last)
+        item = item->next;
+    return item;
 }
 
-static bool make_regions(struct vb_chain *c, uint32_t queue, uint32_t bytes)
+static bool insert_update(struct vb_chain *c, uint32_t queue, uint32_t slot,
+                          const struct slot *slots)
+{
+    const struct vb_build_queue *q = &c->queue[queue - 1];
+    uint32_t next = next_slot(q, slot), later = next_slot(q, next);
+    const struct slot *s = &slots[next - 1];
+    struct vb_item *after = q->opts.ahead ? last_of(q, slot) : before_last(q, slot);
+
+    if (!q->opts.ahead)
+        return add_counters(c, queue, slot, s, 0, s->items, &after) &&
+               copy_restored(c, queue, slot, next, s, &after);
+    return add_counters(c, queue, slot, s, s->first, s->items, &after) &&
+           add_counters(c, queue, slot, &slots[later - 1], 0, slots[later - 1].first, &after) &&
+           copy_restored(c, queue, slot, next, s, &after);
+}
+
+static bool make_region(struct vb_chain *c, uint32_t queue, uint32_t bytes)
 {
     struct vb_build_queue *q = &c->queue[queue - 1];
     char name[VB_IMAGE_NAME + 16];
 
     snprintf(name, sizeof name, "%s_counters", q->name);
-    q->counters = vb_chain_region(c, name, VB_CHAIN_OWN, bytes, true).id;
-    snprintf(name, sizeof name, "%s_scratch", q->name);
-    q->scratch = vb_chain_region(c, name, VB_CHAIN_OWN, WORD_BYTES, true).id;
+    q->counters = vb_chain_region(c, name, VB_CHAIN_OWN, bytes + END_BYTES, true).id;
     return c->error[0] == 0;
+}
+
+static bool opens_rest(const struct vb_build_queue *q, uint32_t slot)
+{
+    for (const struct vb_item *item = q->first; item; item = item->next)
+        if (item->slot == slot && item->target == VB_BUILD_REST)
+            return true;
+    return false;
 }
 
 // Finds the entries that end the slots' first parts.
@@ -340,10 +269,17 @@ static bool slots_are_right(struct vb_chain *c, struct vb_build_queue *q)
     if (q->slots < 2)
         return vb_build_fail(c, "queue '%s': a program that runs in circles needs two slots",
                              q->name);
+    for (uint32_t s = 1; s <= q->slots; s++)
+        if (!last_of(q, s))
+            return vb_build_fail(c, "queue '%s': slot %u has no entries", q->name, s);
     for (struct vb_item *item = q->first; item; item = item->next) {
         if (vb_build_opens_itself(c, item) && q->ready[item->slot - 1] == 0)
             q->ready[item->slot - 1] = item->op.label.id;
     }
+    for (uint32_t s = 1; s <= q->slots; s++)
+        if (q->opts.ahead && !opens_rest(q, s))
+            return vb_build_fail(c, "queue '%s' goes ahead, but slot %u does not open its rest",
+                                 q->name, s);
     return true;
 }
 
@@ -354,18 +290,17 @@ static bool insert_rounds(struct vb_chain *c, uint32_t queue, struct slot *slots
     for (uint32_t s = 1; s <= count; s++)
         if (!insert_end(c, queue, s))
             return false;
-    aim_ends(&c->queue[queue - 1]);
+    aim_ends(c, &c->queue[queue - 1]);
     for (uint32_t s = 1; s <= count; s++) {
         if (!collect(c, &c->queue[queue - 1], s, &slots[s - 1]))
             return false;
         slots[s - 1].base = bytes;
-        bytes += slots[s - 1].words * WORD_BYTES;
-        bytes += (restored_bytes(&c->queue[queue - 1], s) + 7) / 8 * 8;
+        bytes = end_of(&c->queue[queue - 1], s, &slots[s - 1]);
     }
-    if (!make_regions(c, queue, bytes))
+    if (!make_region(c, queue, bytes))
         return false;
     for (uint32_t s = 1; s <= count; s++)
-        if (!insert_update(c, queue, s, &slots[next_slot(&c->queue[queue - 1], s) - 1]))
+        if (!insert_update(c, queue, s, slots))
             return false;
     return true;
 }
@@ -373,7 +308,7 @@ static bool insert_rounds(struct vb_chain *c, uint32_t queue, struct slot *slots
 static void free_slots(struct slot *slots, uint32_t count)
 {
     for (uint32_t i = 0; slots && i < count; i++)
-        free(slots[i].field);
+        free(slots[i].item);
     free(slots);
 }
 
@@ -434,30 +369,23 @@ static uint32_t count_target(const struct vb_chain *c, const struct vb_item *ite
     }
 }
 
-// The first slot's entries are right as they are; the others' are brought up to date before they
-// run for the first time, so their counters start one round earlier.
-static bool number_slot(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
+// Every entry is right as it is for its first round, so a counter, whose former value is written,
+// starts from the first round that it is written for: this one, or the next if its entry is passed
+// before the addition is.
+static bool number_additions(struct vb_chain *c, const struct vb_build_queue *q)
 {
-    uint64_t add[WORDS_MAX] = {0}, end[WORDS_MAX] = {0};
-
-    for (uint32_t i = 0; i < s->fields; i++) {
-        const struct field *f = &s->field[i];
-        uint32_t grows, value = vb_build_index(c, f->item, &grows);
-        uint32_t word = f->offset / WORD_BYTES, shift = f->offset % WORD_BYTES * 8;
-        uint64_t mask = (1ull << f->bits) - 1;
-        add[word] |= (grows & mask) << shift;
-        end[word] |= 1ull << (shift + f->bits - 1);
-        if (!set_count(c, c->queue[queue - 1].counters, s->base + f->offset, f->item,
-                       (slot == 1 ? value : value - grows) & (uint32_t)mask,
-                       count_target(c, f->item)))
+    for (struct vb_item *add = q->first; add; add = add->next) {
+        const struct vb_item *item = label_item(c, add->counts);
+        if (!item)
+            continue;
+        uint32_t grows, value = vb_build_index(c, item, &grows), end = 1u << (bits_of(item) - 1);
+        add->op.swap_add = grows & (2 * end - 1);
+        add->op.compare = end;
+        if (!set_count(c, q->counters, (uint32_t)add->op.remote.offset, item,
+                       (add->slot < item->slot ? value : value + grows) & (2 * end - 1),
+                       count_target(c, item)))
             return false;
     }
-    uint32_t before = slot == 1 ? c->queue[queue - 1].slots : slot - 1;
-    for (struct vb_item *item = c->queue[queue - 1].first; item; item = item->next)
-        if (item->slot == before && item->op.opcode == VB_WQE_MASKED_FA && item->n > 0) {
-            item->op.swap_add = add[item->n - 1];
-            item->op.compare = end[item->n - 1];
-        }
     return true;
 }
 
@@ -465,7 +393,7 @@ static bool number_slot(struct vb_chain *c, uint32_t queue, uint32_t slot, const
 static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
 {
     const struct vb_build_queue *q = &c->queue[queue - 1];
-    uint32_t at = s->base + s->words * WORD_BYTES;
+    uint32_t at = restored_at(s);
 
     for (uint32_t i = 0; i < q->restores; i++) {
         const struct vb_restore *r = &q->restore[i];
@@ -513,14 +441,15 @@ bool vb_rounds_number(struct vb_chain *c)
     if (!number_manual(c))
         return false;
     for (uint32_t i = 1; i <= c->queues; i++) {
-        uint32_t count = c->queue[i - 1].slots, bytes = 0;
-        for (uint32_t s = 1; s <= count; s++) {
+        const struct vb_build_queue *q = &c->queue[i - 1];
+        uint32_t bytes = 0;
+        if (!number_additions(c, q))
+            return false;
+        for (uint32_t s = 1; s <= q->slots; s++) {
             struct slot slot = {.base = bytes};
-            bool made = collect(c, &c->queue[i - 1], s, &slot) && number_slot(c, i, s, &slot) &&
-                        keep_restored(c, i, s, &slot);
-            bytes += slot.words * WORD_BYTES;
-            bytes += (restored_bytes(&c->queue[i - 1], s) + 7) / 8 * 8;
-            free(slot.field);
+            bool made = collect(c, q, s, &slot) && keep_restored(c, i, s, &slot);
+            bytes = made ? end_of(q, s, &slot) : 0;
+            free(slot.item);
             if (!made)
                 return false;
         }

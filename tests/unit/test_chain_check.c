@@ -332,19 +332,19 @@ static void half_key(struct vb_image *i)
 }
 static void no_guard(struct vb_image *i)
 {
-    remove_entry(entry(i, "compare0", 4));
+    remove_entry(entry(i, "compare0", 3));
 }
 static void recv_early(struct vb_image *i)
 {
-    more(entry(i, "compare0", 3) + 24, 1);
+    more(entry(i, "compare0", 2) + 24, 1);
 }
 static void no_gate(struct vb_image *i)
 {
-    remove_entry(entry(i, "compare0", 17));
+    remove_entry(entry(i, "compare0", 10));
 }
 static void no_next(struct vb_image *i)
 {
-    remove_entry(entry(i, "compare0", 16));
+    remove_entry(entry(i, "compare0", 11));
 }
 static void equalize(struct vb_image *i)
 {
@@ -400,10 +400,10 @@ static const struct plant {
     {VB_CHECK_WAIT_OTHER, covered_other, NULL, "W:w (wait)", "W:e (nop)"},
     {VB_CHECK_FAULT, write_fixed, NULL, "W:a (write)", "nobody"},
     {VB_CHECK_NO_END, circle, NULL, "", "nobody"},
-    {VB_CHECK_CHANGED_EARLY, NULL, no_guard, "K:pick1 (nop)", "W:compare0+13 (read)"},
-    {VB_CHECK_RECV_EARLY, NULL, recv_early, "W:compare0+3 (recv_en)", "W:"},
-    {VB_CHECK_OPEN_EARLY, NULL, no_gate, "W:compare0+18 (send_en)", "W:bucket1"},
-    {VB_CHECK_STOPPED, NULL, no_next, "W:compare0+17 (wait)", "nobody"},
+    {VB_CHECK_CHANGED_EARLY, NULL, no_guard, "K:pick1 (nop)", "W:compare0+9 (read)"},
+    {VB_CHECK_RECV_EARLY, NULL, recv_early, "W:compare0+2 (recv_en)", "W:"},
+    {VB_CHECK_OPEN_EARLY, NULL, no_gate, "W:compare0+11 (send_en)", "W:bucket1"},
+    {VB_CHECK_STOPPED, NULL, no_next, "W:bucket1 (read)", "nobody"},
     {VB_CHECK_READ_EARLY, NULL, no_list_gate, "W:gate1+1 (read)", "K:recv0"},
 };
 

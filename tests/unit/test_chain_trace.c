@@ -61,8 +61,7 @@ static void test_text(void **state)
         "changes K:hit0 (write_imm)",
         "exec     W:compare0 (cas) @4 as cas",
         "writes K:pick0.opmod (8)",
-        "complete W:compare0 (cas) @4 -> W_s[0], releases W:compare0+1 (wait)",
-        "exec     W:compare0+2 (send_en)",
+        "exec     W:compare0+1 (send_en)",
         "fetch    K:pick0 (nop) @0",
     };
     char *text = trace(VB_TRACE_TEXT);
