@@ -122,6 +122,69 @@ static void test_restores_need_rounds(void **state)
     expect_error(&r, "queue 'V' does not run in circles");
 }
 
+// Slots have entries, and those of a queue that goes ahead open their rest.
+static void test_slots_are_whole(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    begin(&r);
+    vb_chain_slot(r.c, r.w);
+    add_write(&r, r.w, 0);
+    vb_chain_slot(r.c, r.w);
+    expect_error(&r, "queue 'W': slot 2 has no entries");
+    begin(&r);
+    struct vb_chain_queue ahead =
+        vb_chain_queue(r.c, "A", &(struct vb_chain_queue_opts){.ahead = true});
+    for (int slot = 0; slot < 2; slot++) {
+        vb_chain_slot(r.c, ahead);
+        if (slot == 0)
+            vb_chain_open_rest(r.c, ahead);
+        add_write(&r, ahead, 0);
+    }
+    expect_error(&r, "queue 'A' goes ahead, but slot 2 does not open its rest");
+}
+
+// Goes round for ever, whatever is fetched ahead: each slot adds its number to a sum.
+static void test_going_ahead(void **state)
+{
+    (void)state;
+    for (uint32_t depth = 1; depth <= 64; depth *= 4) {
+        struct rig r;
+        begin(&r);
+        struct vb_chain_queue ahead =
+            vb_chain_queue(r.c, "A", &(struct vb_chain_queue_opts){.ahead = true});
+        for (uint32_t slot = 1; slot <= 3; slot++) {
+            vb_chain_slot(r.c, ahead);
+            vb_chain_op(r.c, ahead, &(struct vb_chain_op){.opcode = VB_WQE_NOP});
+            vb_chain_open_rest(r.c, ahead);
+            vb_chain_op(r.c, ahead,
+                        &(struct vb_chain_op){.opcode = VB_WQE_ATOMIC_FA,
+                                              .remote = vb_in(r.data, 0),
+                                              .swap_add = slot,
+                                              .parts = 1,
+                                              .part = {{vb_in(r.data, 8), 8}}});
+        }
+        struct vb_image *image = vb_chain_finish(r.c, r.error);
+        if (!image)
+            fail_msg("%s", r.error);
+        struct vb_machine *m = vb_machine_create(
+            image,
+            &(struct vb_machine_opts){.seed = depth, .fetch_depth = depth, .start = (1 << 16) - 64},
+            r.error);
+        assert_non_null(m);
+        vb_machine_run(m, 20000);
+        assert_int_equal(vb_machine_fault(m, ahead.id - 1), 0);
+        uint64_t sum;
+        memcpy(&sum, vb_machine_data(m, r.data.id - 1), sizeof sum);
+        assert_true(sum > 2000);
+        assert_in_range(sum % 6, 0, 3); // 0, 1 or 3 behind a whole round
+        assert_int_not_equal(sum % 6, 2);
+        vb_machine_destroy(m);
+        vb_image_destroy(image);
+    }
+}
+
 // The counter starts as the entry's index, wherever counters start.
 static void test_count_starts_as_the_index(void **state)
 {
@@ -157,6 +220,8 @@ int main(void)
         cmocka_unit_test(test_unmade_entries),
         cmocka_unit_test(test_counts_need_room_and_an_index),
         cmocka_unit_test(test_restores_need_rounds),
+        cmocka_unit_test(test_slots_are_whole),
+        cmocka_unit_test(test_going_ahead),
         cmocka_unit_test(test_count_starts_as_the_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
