@@ -30,11 +30,15 @@ void vb_gate_reset(struct vb_gate *gate, uint64_t start)
 
 // ---- life
 
-static int snapshot_create(struct vb_snapshot *snap, uint32_t depth)
+// Entries of programs have fewer than four blocks on average, with what NOPs cover.
+int vb_cross_loop(struct vb_qpc *qp)
 {
-    uint32_t blocks = 2 * VB_WQE_MAX_BLOCKS;
+    struct vb_snapshot *snap = &qp->cross->snap;
+    uint32_t blocks = 2 * VB_WQE_MAX_BLOCKS, depth = qp->fetch_depth;
 
-    while (blocks < 2 * depth && blocks < VB_SQ_BLOCKS_MAX)
+    if (snap->block)
+        return 0;
+    while (blocks < 4 * depth && blocks < VB_SQ_BLOCKS_MAX)
         blocks *= 2;
     snap->mask = blocks - 1;
     // An entry that wraps around goes on behind the last block.
@@ -53,10 +57,6 @@ int vb_cross_create(struct vb_qpc *qp, const struct vb_qpc_attr *attr)
     c->program = vb_dev_program(qp->send_cq->pu->dev, attr->program);
     c->limited = attr->rate || c->program;
     c->careful = c->limited || !attr->no_wqe_checks;
-    if (snapshot_create(&c->snap, qp->fetch_depth) != 0) {
-        free(c);
-        return -ENOMEM;
-    }
     c->snap.executed = attr->sq_start;
     qp->cross = c;
     return 0;

@@ -30,7 +30,8 @@ struct vb_gate {
 
 // Fetched entries of a queue pair that is connected with itself, as they were when fetched.
 struct vb_snapshot {
-    uint8_t *block;    // of blocks, by counter; an entry that wraps goes on behind the last one
+    uint8_t *block;    // of blocks, by counter; an entry that wraps goes on behind the last one;
+                       // NULL: it has never been connected with itself
     uint32_t mask;     // power of two - 1
     uint32_t ahead;    // entries fetched and not executed
     bool filling;      // it is being fetched, step by step
@@ -62,6 +63,8 @@ enum vb_cross_verdict {
 
 // -ENOMEM.
 int vb_cross_create(struct vb_qpc *qp, const struct vb_qpc_attr *attr);
+// It is to be connected with itself: makes room for the entries that are fetched. -ENOMEM.
+int vb_cross_loop(struct vb_qpc *qp);
 void vb_cross_destroy(struct vb_pu *pu, struct vb_qpc *qp);
 void vb_cross_reset(struct vb_pu *pu, struct vb_qpc *qp);
 

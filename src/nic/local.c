@@ -46,6 +46,7 @@ struct pieces {
 // Source and destination may be the same memory, as a program that changes itself has it.
 static inline void move(uint8_t *to, const uint8_t *from, uint64_t len)
 {
+    uint32_t word;
     uint16_t half;
     uint8_t last;
 
@@ -60,6 +61,11 @@ static inline void move(uint8_t *to, const uint8_t *from, uint64_t len)
         memcpy(to, from, 8);
     } else if (len == 4) {
         memcpy(to, from, 4);
+    } else if (len == 6) {
+        memcpy(&word, from, 4);
+        memcpy(&half, from + 4, 2);
+        memcpy(to, &word, 4);
+        memcpy(to + 4, &half, 2);
     } else if (len > 0) {
         memmove(to, from, len);
     }
@@ -146,19 +152,16 @@ SLOWLY enum vb_cqe_syndrome reach(struct vb_pu *pu, struct vb_qpc *qp, const str
 
 // ---- READ
 
-// Brings bytes into the list's first segments, as many as lie in plain regions, while there are
-// enough of them: `room` to the end of the far side's region. Returns how many segments that were.
-// One behind them that fails does not take them back: what a READ that fails leaves is undefined.
-// The region of the last one is kept at hand: programs that turn numbers around take them byte by
-// byte.
+// Brings bytes into the list's first segments, as many as lie in plain regions; at most `room`
+// bytes. Returns how many segments that were. One behind them that fails does not take them back:
+// what a READ that fails leaves is undefined. The region of the last one is kept at hand.
 ALWAYS_INLINE uint32_t scatter_plain(struct vb_pu *pu, const struct vb_qpc *qp,
                                      const struct entry *e, const uint8_t **far, uint64_t room,
                                      bool recorded)
 {
     const struct vb_wqe_data *s = e->data, *const end = s + e->segs;
     const uint8_t *from = *far;
-    uint64_t start = 0, near_room = 0, most = qp->entry_max - 1u;
-    uint64_t spare = (room < most ? room : most) - e->segs;
+    uint64_t start = 0, near_room = 0, spare = room - e->segs;
     uint32_t key = 0;
     uint8_t *base = NULL;
 
@@ -176,10 +179,6 @@ ALWAYS_INLINE uint32_t scatter_plain(struct vb_pu *pu, const struct vb_qpc *qp,
         uint64_t offset = be64toh(s->addr) - start;
         if (offset >= near_room)
             break;
-        if (s->byte_count == htobe32(1) && !recorded) {
-            base[offset] = *from++;
-            continue;
-        }
         // What has no bytes, or inline ones, has more than a message.
         uint64_t more = be32toh(s->byte_count) - 1u;
         if (more >= near_room - offset || more > spare)
@@ -224,36 +223,85 @@ static inline struct entry list_of(const struct vb_wqe_ctrl *ctrl)
     return (struct entry){raddr, (const void *)(raddr + 1), (ctrl->ds & VB_WQE_DS_MASK) - 2u};
 }
 
-ALWAYS_INLINE struct vb_local_end read_any(struct vb_pu *pu, struct vb_qpc *qp,
-                                           const struct vb_wqe_ctrl *ctrl, bool recorded)
+static inline struct entry behind(struct entry e, uint32_t taken)
+{
+    return (struct entry){e.raddr, e.data + taken, e.segs - taken};
+}
+
+// The list behind its first segments, of which `done` bytes have come.
+ALWAYS_INLINE struct vb_local_end read_behind(struct vb_pu *pu, struct vb_qpc *qp,
+                                              const struct vb_wqe_ctrl *ctrl, uint32_t taken,
+                                              uint64_t done, bool recorded)
 {
     struct entry e = list_of(ctrl);
-    uint64_t room;
+    uint64_t room, most = qp->entry_max - 1u;
 
     if (ctrl->opmod || e.segs > VB_MAX_SGE) // no far side is too many, too
         return ends(VB_SYN_LOCAL_QP_OP);
-    const uint8_t *const begin = far_room(pu, qp, e.raddr, VB_REMOTE_READ, &room), *from = begin;
-    if (!begin || room < e.segs)
-        return read_rest(pu, qp, &e, 0);
-    uint32_t taken = scatter_plain(pu, qp, &e, &from, room, recorded);
-    uint32_t bytes = (uint32_t)(from - begin);
-    if (__builtin_expect(taken == e.segs, 1))
-        return moved(bytes);
-    e.data += taken;
-    e.segs -= taken;
-    return read_rest(pu, qp, &e, bytes);
+    const uint8_t *const begin = far_room(pu, qp, e.raddr, VB_REMOTE_READ, &room);
+    e = behind(e, taken);
+    if (!begin || room < done + e.segs)
+        return read_rest(pu, qp, &e, done);
+    const uint8_t *from = begin + done;
+    room = (room < most ? room : most) - done;
+    e = behind(e, scatter_plain(pu, qp, &e, &from, room, recorded));
+    done = (uint64_t)(from - begin);
+    return __builtin_expect(e.segs == 0, 1) ? moved((uint32_t)done) : read_rest(pu, qp, &e, done);
 }
 
 struct vb_local_end vb_local_read_slowly(struct vb_pu *pu, struct vb_qpc *qp,
                                          const struct vb_wqe_ctrl *ctrl)
 {
-    return read_any(pu, qp, ctrl, true);
+    return read_behind(pu, qp, ctrl, 0, 0, true);
 }
 
+SLOWLY struct vb_local_end read_long(struct vb_pu *pu, struct vb_qpc *qp,
+                                     const struct vb_wqe_ctrl *ctrl, uint32_t taken, uint64_t done)
+{
+    return read_behind(pu, qp, ctrl, taken, done, false);
+}
+
+enum {
+    SHORT = 8 // bytes of a segment, at most
+};
+static_assert(SHORT * VB_MAX_SGE < VB_SHARE_ENTRY_MAX,
+              "a list of short segments is never too long");
+
+// Bytes of a segment of one of the lengths that fields of entries have; otherwise 0.
+static inline uint32_t short_length(uint32_t byte_count)
+{
+    return byte_count == htobe32(8)   ? 8
+           : byte_count == htobe32(3) ? 3
+           : byte_count == htobe32(1) ? 1
+           : byte_count == htobe32(4) ? 4
+           : byte_count == htobe32(6) ? 6
+                                      : 0;
+}
+
+// Short segments, where on either side there would be room for the longest, are brought here; from
+// the first other one on the list takes its time.
 struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
                                   const struct vb_wqe_ctrl *ctrl)
 {
-    return read_any(pu, qp, ctrl, false);
+    const struct entry e = list_of(ctrl);
+    const uint64_t most = e.segs <= VB_MAX_SGE && !ctrl->opmod ? SHORT * e.segs : UINT64_MAX;
+    const uint8_t *const begin = far(pu, qp, e.raddr, most, VB_REMOTE_READ), *from = begin;
+    const struct vb_wqe_data *s = e.data, *const end = s + (begin ? e.segs : 0);
+    const struct vb_mkey *near = NULL;
+    uint32_t key = 0;
+
+    for (; s < end; s++) {
+        if (!near || s->lkey != key)
+            near = vb_mkey_plain(&pu->dev->mkeys, qp->pd, be32toh(s->lkey), VB_LOCAL_WRITE);
+        key = s->lkey;
+        uint64_t offset = near ? be64toh(s->addr) - near->start : UINT64_MAX;
+        uint32_t len = near && offset < near->words ? short_length(s->byte_count) : 0;
+        if (len == 0)
+            return read_long(pu, qp, ctrl, (uint32_t)(s - e.data), (uint64_t)(from - begin));
+        move(near->base + offset, from, len);
+        from += len;
+    }
+    return begin ? moved((uint32_t)(from - begin)) : read_long(pu, qp, ctrl, 0, 0);
 }
 
 // ---- WRITE

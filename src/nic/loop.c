@@ -78,7 +78,7 @@ ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, s
                                           uint32_t *blocks)
 {
     const struct vb_local_end good = {.syndrome = VB_SYN_OK}, bad = {VB_SYN_LOCAL_QP_OP, 0};
-    const struct vb_local_end word = {VB_SYN_OK, 8}, half = {VB_SYN_OK, 4};
+    const struct vb_local_end word = {VB_SYN_OK, 8}, half = {VB_SYN_OK, 4}, byte = {VB_SYN_OK, 1};
 
     switch ((enum vb_wqe_opcode)ctrl->opcode) {
     case VB_WQE_NOP: *blocks = blocks_of(ctrl); return *blocks ? good : bad;
@@ -86,8 +86,10 @@ ALWAYS_INLINE struct vb_local_end perform(struct vb_pu *pu, struct vb_qpc *qp, s
     case VB_WQE_SEND_EN: return do_enable(pu, qp, ctrl, false, recorded);
     case VB_WQE_RECV_EN: return do_enable(pu, qp, ctrl, true, recorded);
     case VB_WQE_READ:
-        if (!recorded && vb_words_read(pu, qp, ctrl))
+        if (!recorded && vb_words_read(pu, qp, ctrl, 8))
             return word;
+        if (!recorded && vb_words_read(pu, qp, ctrl, 1))
+            return byte;
         *blocks = blocks_of(ctrl);
         return recorded ? vb_local_read_slowly(pu, qp, ctrl)
                         : pause_if_long(qp, vb_local_read(pu, qp, ctrl));
@@ -187,19 +189,23 @@ static inline uint64_t bytes_of(uint64_t blocks)
     return blocks * VB_WQEBB_BYTES;
 }
 
+static inline uint64_t blocks_in(uint64_t bytes)
+{
+    return bytes / VB_WQEBB_BYTES;
+}
+
 // Of one block.
 static inline bool is_short(const struct vb_wqe_ctrl *ctrl)
 {
     return !((ctrl->ds - 1u) & VB_WQE_DS_MASK & ~3u);
 }
 
-// Copies the entry at the counter, which may wrap around the ring's end; of a NOP only the first
-// block, it skips the rest. Returns how many blocks it covers. One that says nothing sensible is
-// marked, whatever is opened later. Both masks are of bytes.
+// Copies an entry, which may wrap around the ring's end; of a NOP only the first block, it skips
+// the rest. Returns how many blocks it covers. One that says nothing sensible is marked, whatever
+// is opened later. Its place and both masks are in bytes.
 ALWAYS_INLINE uint32_t copy_entry(uint8_t *block, uint64_t mask, const uint8_t *ring,
-                                  uint64_t ring_mask, uint64_t counter, const struct vb_sq *sq)
+                                  uint64_t ring_mask, uint64_t at, const struct vb_sq *sq)
 {
-    uint64_t at = counter * VB_WQEBB_BYTES;
     uint8_t *to = block + (at & mask);
     struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)to;
 
@@ -207,7 +213,7 @@ ALWAYS_INLINE uint32_t copy_entry(uint8_t *block, uint64_t mask, const uint8_t *
     if (__builtin_expect(is_short(ctrl), 1))
         return 1;
     uint32_t blocks = blocks_of(ctrl);
-    uint64_t left = sq->end - counter;
+    uint64_t left = sq->end - blocks_in(at);
     if (blocks == 0 || blocks > left) {
         ctrl->ds = 0;
         return (uint32_t)left;
@@ -245,7 +251,7 @@ static bool fetch_one(struct vb_pu *pu, struct vb_qpc *qp)
     bool fits = room > 0 && counter < fetch_end(snap, sq);
     if (fits) {
         uint32_t blocks = copy_entry(snap->block, bytes_of(snap->mask), sq->ring,
-                                     bytes_of(sq->blocks - 1), counter, sq);
+                                     bytes_of(sq->blocks - 1), bytes_of(counter), sq);
         VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = slot(snap, counter)[3], .qpn = qp->qpn,
                   .counter = counter, .bytes = blocks * VB_WQEBB_BYTES);
         sq->fetched += blocks;
@@ -258,20 +264,20 @@ static bool fetch_one(struct vb_pu *pu, struct vb_qpc *qp)
 // All entries that are open, as deep as is allowed. Returns how many.
 static __attribute__((noinline)) uint32_t fetch_all(struct vb_qpc *qp, struct vb_snapshot *snap)
 {
-    const uint64_t end = fetch_end(snap, &qp->sq), mask = bytes_of(snap->mask);
+    const uint64_t end = bytes_of(fetch_end(snap, &qp->sq)), mask = bytes_of(snap->mask);
     const uint64_t ring_mask = bytes_of(qp->sq.blocks - 1);
     const uint8_t *const ring = qp->sq.ring;
     uint8_t *const block = snap->block;
     const uint32_t depth = qp->fetch_depth;
     uint32_t n = snap->ahead;
-    uint64_t counter = qp->sq.fetched;
+    uint64_t at = bytes_of(qp->sq.fetched);
 
-    while (n < depth && counter < end) {
+    while (n < depth && at < end) {
         n++;
-        counter += copy_entry(block, mask, ring, ring_mask, counter, &qp->sq);
+        at += bytes_of(copy_entry(block, mask, ring, ring_mask, at, &qp->sq));
     }
     uint32_t more = n - snap->ahead;
-    qp->sq.fetched = counter;
+    qp->sq.fetched = blocks_in(at);
     snap->ahead = n;
     snap->filling = false;
     return more;

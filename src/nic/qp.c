@@ -184,6 +184,9 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         m->max_dest_rd_atomic > VB_RD_ATOMIC_MAX ||
         (qp->type != VB_QPT_UD && vb_ip_is_v4(&m->local) != vb_ip_is_v4(&m->remote)))
         return -EINVAL;
+    bool loops = qp->cross && m->dest_qpn == qp->qpn && vb_ip_equal(&m->local, &m->remote);
+    if (loops && vb_cross_loop(qp) != 0)
+        return -ENOMEM;
     if (qp->type != VB_QPT_UD) {
         struct vb_path *path = malloc(sizeof *path);
         struct vb_peer *peer = &pu->nobody; // nothing of UC is ever in flight
@@ -209,7 +212,7 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
     qp->min_rnr_timer = m->min_rnr_timer;
     qp->resp.epsn = m->rq_psn;
     qp->resp.pd = qp->pd;
-    qp->loops = qp->cross && m->dest_qpn == qp->qpn && vb_ip_equal(&m->local, &m->remote);
+    qp->loops = loops;
     qp->state = VB_QPS_RTR;
     return 0;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries of loops that move one word, with both sides in plain regions and nobody who reads
-// records: READ and WRITE of 8 bytes, CAS and masked addition, of 4 bytes too. Keys, rights and
-// bounds are proved each time, on the copy of the entry. False: it is another one, or must be
-// looked at slowly; nothing was moved.
+// records: READ and WRITE of 8 bytes, CAS and masked addition; and a READ of one byte and a masked
+// addition of 4, which are found where a word would be: at a region's very end they are looked at
+// slowly. Keys, rights and bounds are proved each time, on the copy of the entry. False: it is
+// another one, or must be looked at slowly; nothing was moved.
 #ifndef VB_NIC_WORDS_H
 #define VB_NIC_WORDS_H
 
@@ -44,16 +45,17 @@ static inline bool vb_words_is(const struct vb_wqe_ctrl *ctrl, uint32_t ds, uint
            last->byte_count == htobe32(bytes);
 }
 
+// Of 8 bytes, or of one: as the bytes are that programs bring back.
 static inline bool vb_words_read(const struct vb_pu *pu, const struct vb_qpc *qp,
-                                 const struct vb_wqe_ctrl *ctrl)
+                                 const struct vb_wqe_ctrl *ctrl, uint32_t bytes)
 {
     uint8_t *from, *to;
 
-    if (!vb_words_is(ctrl, 3, 0, 8) ||
+    if (!vb_words_is(ctrl, 3, 0, bytes) ||
         !vb_words_find(pu, qp, (const void *)(ctrl + 2), VB_LOCAL_WRITE, &to,
                        (const void *)(ctrl + 1), VB_REMOTE_READ, &from))
         return false;
-    memcpy(to, from, 8);
+    memcpy(to, from, bytes);
     return true;
 }
 
@@ -70,8 +72,7 @@ static inline bool vb_words_write(const struct vb_pu *pu, const struct vb_qpc *q
     return true;
 }
 
-// The word of an atomic, which must lie where words do, and where its former value goes. One of 4
-// bytes is found where 8 would be; at a region's very end it is looked at slowly.
+// The word of an atomic, which must lie where words do, and where its former value goes.
 static inline bool vb_words_atomic(const struct vb_pu *pu, const struct vb_qpc *qp,
                                    const struct vb_wqe_ctrl *ctrl, uint8_t opmod, uint32_t bytes,
                                    uint8_t **at, uint8_t **to)

@@ -155,14 +155,14 @@ static void test_no_room_for_copies(void **state)
 
     (void)state;
     loop_open(&r, 1);
-    q = loop_queue(&r, &(struct loop_opts){.depth = 16});
+    q = loop_queue(&r, &(struct loop_opts){.depth = 16, .blocks = 128});
     for (uint32_t i = 0; i < 1024; i++)
         r.memory[i] = (uint8_t)(i * 7);
-    for (uint32_t i = 0; i < 12; i++)
+    for (uint32_t i = 0; i < 24; i++)
         loop_put(q, long_read(&r, i * 16, 2048 + i * 16));
     run_all(&r, q);
-    assert_int_equal(loop_count(&q->cq, NULL), 12);
-    for (uint32_t i = 0; i < 12; i++)
+    assert_int_equal(loop_count(&q->cq, NULL), 24);
+    for (uint32_t i = 0; i < 24; i++)
         expect_read(&r, i * 16, 2048 + i * 16);
     loop_close(&r);
 }
