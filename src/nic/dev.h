@@ -163,7 +163,8 @@ enum {
 struct vb_share_attr {
     uint32_t weight;   // 0: the usual one
     uint64_t rate_Bps; // of all that its queue pairs send, READ requests, atomics and
-                       // acknowledgements aside; 0: no limit. Units have equal parts of it
+                       // acknowledgements aside; 0: no limit. Units that have some have equal
+                       // parts of it
     uint32_t burst_bytes;
 };
 

@@ -274,15 +274,24 @@ static bool is_legal(const struct vb_share_attr *attr)
     return attr->weight <= VB_SHARE_WEIGHT_MAX && attr->rate_Bps <= VB_SHARE_RATE_MAX;
 }
 
-static void apply(const struct vb_dev *dev, struct vb_share *share)
+// A rate is for all units together: each that has queue pairs of the share has a part.
+static void divide_rate(const struct vb_dev *dev, struct vb_share *share)
 {
     const struct vb_share_attr *a = &share->attr;
+    uint64_t parts = 0;
 
-    for (uint32_t i = 0; i < dev->pu_count; i++) {
-        share->part[i].weight = a->weight ? a->weight : VB_SHARE_WEIGHT;
-        set_rate(&share->part[i].rate, a->rate_Bps ? a->rate_Bps / dev->pu_count + 1 : 0,
-                 a->burst_bytes);
-    }
+    for (uint32_t i = 0; i < dev->pu_count; i++)
+        parts += share->part[i].users > 0;
+    uint64_t part_Bps = a->rate_Bps ? a->rate_Bps / (parts ? parts : 1) + 1 : 0;
+    for (uint32_t i = 0; i < dev->pu_count; i++)
+        set_rate(&share->part[i].rate, part_Bps, a->burst_bytes);
+}
+
+static void apply(const struct vb_dev *dev, struct vb_share *share)
+{
+    for (uint32_t i = 0; i < dev->pu_count; i++)
+        share->part[i].weight = share->attr.weight ? share->attr.weight : VB_SHARE_WEIGHT;
+    divide_rate(dev, share);
 }
 
 static int find_place(struct vb_dev *dev, uint32_t *place)
@@ -472,14 +481,19 @@ void vb_share_join(struct vb_pu *pu, struct vb_qpc *qp, struct vb_share *share)
         return;
     share->users++;
     qp->share = &share->part[pu->index];
+    if (qp->share->users++ == 0)
+        divide_rate(pu->dev, share);
     qp->entry_max = VB_SHARE_ENTRY_MAX;
     qp->charge_shift = VB_SHARE_BYTES_SHIFT; // memory is no cheaper here than in packets
 }
 
 void vb_share_quit(struct vb_qpc *qp)
 {
-    if (qp->share)
-        qp->share->of->users--;
+    if (!qp->share)
+        return;
+    qp->share->of->users--;
+    if (--qp->share->users == 0)
+        divide_rate(qp->send_cq->pu->dev, qp->share->of);
 }
 
 void vb_share_init_rest(struct vb_pu *pu)

@@ -46,6 +46,7 @@ struct vb_share_part {
     struct vb_share *of;        // NULL: share 0
     struct vb_fifo *run, queue; // its queue pairs with something to do: `queue`, or the unit's list
     uint32_t weight;
+    uint32_t users; // queue pairs
     bool granted;   // has the part of its visit
     int64_t credit; // units, VB_SHARE_WEIGHT times; below 0: spent in advance
     uint64_t spent; // units ever

@@ -3,6 +3,8 @@
 #include "forge.h"
 #include "loop_rig.h"
 
+#include "nic/pu.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,6 +92,42 @@ static void test_what_makes_no_share(void **state)
                                      .dbrec = q->dbrec,
                                      .share = 99};
     assert_int_equal(vb_dev_qp_create(r.dev, &attr, &qpn), -ENOENT);
+    loop_close(&r);
+}
+
+// What a piece of the share's rate takes on a unit.
+static uint64_t piece_ns(const struct vb_dev *dev, uint32_t share, uint32_t unit)
+{
+    return vb_share_find(dev, share)->part[unit].rate.piece_ns;
+}
+
+static void test_a_rate_is_of_all_units(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 4);
+    uint32_t share = make_share(r.dev, 0, RATE_BPS), other = make_share(r.dev, 0, 0);
+    struct loop_queue *a = loop_queue(&r, &(struct loop_opts){.share = share, .unit = 1});
+    uint64_t whole_ns = piece_ns(r.dev, share, 1); // all of it, though there are four units
+    assert_in_range(whole_ns, UINT64_C(4096) * 1000000000 / RATE_BPS - 4096,
+                    UINT64_C(4096) * 1000000000 / RATE_BPS + 1);
+    struct loop_queue *b = loop_queue(&r, &(struct loop_opts){.share = share, .unit = 1});
+    assert_int_equal(piece_ns(r.dev, share, 1), whole_ns);
+    struct loop_queue *c = loop_queue(&r, &(struct loop_opts){.share = share, .unit = 3});
+    assert_in_range(piece_ns(r.dev, share, 1), 2 * whole_ns - 16, 2 * whole_ns);
+    assert_in_range(piece_ns(r.dev, share, 3), 2 * whole_ns - 16, 2 * whole_ns);
+    loop_destroy(b);
+    assert_in_range(piece_ns(r.dev, share, 1), 2 * whole_ns - 16, 2 * whole_ns);
+    loop_destroy(a);
+    assert_int_equal(piece_ns(r.dev, share, 3), whole_ns);
+    const struct vb_share_attr twice = {.rate_Bps = 2 * RATE_BPS};
+    assert_int_equal(vb_dev_share_change(r.dev, share, &twice), 0);
+    assert_in_range(piece_ns(r.dev, share, 3), whole_ns / 2 - 1, whole_ns / 2 + 1);
+    loop_destroy(c);
+    // Who has no limit gets none by coming and going.
+    loop_destroy(loop_queue(&r, &(struct loop_opts){.share = other, .unit = 2}));
+    assert_int_equal(piece_ns(r.dev, other, 2), 0);
     loop_close(&r);
 }
 
@@ -810,6 +848,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_share_comes_and_goes),
         cmocka_unit_test(test_what_makes_no_share),
+        cmocka_unit_test(test_a_rate_is_of_all_units),
         cmocka_unit_test(test_turns_are_by_weight),
         cmocka_unit_test(test_many_queue_pairs_win_nothing),
         cmocka_unit_test(test_nothing_is_wasted),
