@@ -213,9 +213,10 @@ static _Noreturn void serve(const struct options *o, struct board *b, int in, in
     if (!o->together)
         tell_apart(hull);
     vb_pu_listen(hull->lane->pu, saw, b);
-    if (pthread_create(&hull->thread, NULL, vb_hull_run, hull) != 0)
-        give_up("the hull", "no thread");
-    hull->running = true;
+    char error[VB_ERROR_TEXT];
+    hull->config.no_thread = false;
+    if (vb_hull_units_start(hull, error) != 0)
+        give_up("the hull", error);
     (void)!write(out, &byte, 1);
     (void)!read(in, &byte, 1);
     vb_hull_close(hull);

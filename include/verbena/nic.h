@@ -51,7 +51,7 @@ struct vb_nic_opts {
     // or udp.
     const char *port;
     uint32_t units; // processing units, which threads can run at the same time: a power of two
-                    // up to 16; 0: one
+                    // up to 16; 0: one. A hull's NIC has as many as the hull was told
     uint32_t window_bytes; // unacknowledged bytes to one peer, 8 KiB to 1 GiB; 0: 256 KiB, and up
                            // to 1 MiB if the socket's buffer is larger than Debian's default
     uint64_t seed;         // of keys and numbers, for tests; 0: drawn from the system
@@ -295,7 +295,8 @@ int vb_channel_take(struct vb_channel *channel, struct vb_cq **cq);
 struct vb_cq_opts {
     uint32_t entries;
     uint32_t unit; // the processing unit that polling it runs, from 1 on; 0: the first. A queue
-                   // pair lives on its send queue's
+                   // pair lives on its send queue's. At a hull, counted from the one that the
+                   // application was given (docs/hull.md)
     struct vb_channel *channel; // may be NULL
     // Entries that nobody took are overwritten, and count for WAIT all the same; otherwise a full
     // queue fails its queue pairs. Who polls too late misses them. Not for shared receives.

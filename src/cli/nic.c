@@ -21,7 +21,7 @@ static const char command[] = "verbena nic";
 struct fields {
     const char *config, *socket, *name, *address, *port, *metrics;
     bool anywhere;
-    uint32_t ready_fd;
+    uint32_t pus, ready_fd;
 };
 
 static const struct vb_option options[] = {
@@ -36,6 +36,9 @@ static const struct vb_option options[] = {
      offsetof(struct fields, address), 0, 0},
     {"port", NULL, VB_OPTION_TEXT, NULL, "PORT", "udp, shm or auto, without a file; auto",
      offsetof(struct fields, port), 0, 0},
+    {"pus", NULL, VB_OPTION_NUMBER, "1", "N",
+     "its processing units, a thread each, without a file: 1, 2, 4, 8 or 16",
+     offsetof(struct fields, pus), 1, VB_PUS_MAX},
     {"metrics", NULL, VB_OPTION_TEXT, NULL, "WHERE",
      "metrics by HTTP: PORT or IP:PORT on the loopback, or a socket's path",
      offsetof(struct fields, metrics), 0, 0},
@@ -91,6 +94,9 @@ static int apply(const struct fields *f, struct vb_hull_config *config)
         return vb_usage_error(command, "a name, an address or a port is too long");
     if (f->name && !vb_hull_config_is_name(f->name))
         return vb_usage_error(command, "--name is letters, digits, - and _, not '%s'", f->name);
+    if (!vb_hull_config_is_pus(f->pus))
+        return vb_usage_error(command, "--pus %u: give 1, 2, 4, 8 or %d", f->pus, VB_PUS_MAX);
+    nic->pus = f->pus;
     if (f->name)
         snprintf(nic->name, sizeof nic->name, "%s", f->name);
     if (f->address)
@@ -190,7 +196,9 @@ static bool is_same_nic(const struct vb_hull_nic_config *a, const struct vb_hull
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
            strcmp(a->port, b->port) == 0 && a->has_group == b->has_group && a->group == b->group &&
-           a->pinned == b->pinned && a->cpu == b->cpu && a->spin_us == b->spin_us;
+           a->pus == b->pus && a->cpus == b->cpus && memcmp(a->cpu, b->cpu, sizeof a->cpu) == 0 &&
+           a->furthers == b->furthers && memcmp(a->further, b->further, sizeof a->further) == 0 &&
+           a->spin_us == b->spin_us;
 }
 
 static bool has_same_nics(const struct vb_hull_config *a, const struct vb_hull_config *b)

@@ -2,6 +2,7 @@
 // Attaching to a hull: the greeting, and calls over its socket.
 #include "host/attach.h"
 
+#include "base/bits.h"
 #include "host/host.h"
 #include "host/open.h"
 
@@ -71,13 +72,16 @@ int vb_attach_call(struct vb_attach *a, struct vb_hull_request *request,
 }
 
 // A full socket has enough in it to wake the hull.
-void vb_attach_kick(struct vb_attach *a)
+void vb_attach_kick(struct vb_attach *a, uint32_t units)
 {
-    const struct vb_hull_request kick = {.op = VB_HULL_KICK};
+    struct vb_hull_request kick = {.op = VB_HULL_KICK};
     int before = vb_cancel_hold();
 
     // The word is the parent's alone, where this is a forked child.
-    if (a->socket >= 0 && atomic_exchange_explicit(&a->page->asleep, 0, memory_order_seq_cst))
+    if (a->socket >= 0)
+        kick.value =
+            atomic_fetch_and_explicit(&a->page->asleep, ~units, memory_order_seq_cst) & units;
+    if (kick.value)
         vb_contract_send(a->socket, &kick, sizeof kick, MSG_DONTWAIT, NULL, 0);
     vb_cancel_allow(before);
 }
@@ -108,7 +112,7 @@ void vb_attach_free(struct vb_attach *a)
         close(a->socket);
     vb_attach_forget_memory(a);
     if (a->page)
-        munmap(a->page, sizeof *a->page);
+        munmap(a->page, vb_hull_page_bytes(a->units));
     pthread_mutex_destroy(&a->lock);
     free(a);
 }
@@ -118,6 +122,8 @@ static void abandon(struct vb_port *port)
 {
     struct vb_attach *a = VB_CONTAINER_OF(port, struct vb_attach, port);
 
+    if (a->socket < 0)
+        return; // all lanes have this port
     close(a->socket);
     a->socket = -1;
     pthread_mutex_init(&a->lock, NULL); // a thread that is not here may have been asking why
@@ -153,7 +159,8 @@ static int call_hull(const char *name, char *text)
 
 static int map_page(struct vb_attach *a, int fd)
 {
-    void *page = mmap(NULL, sizeof *a->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *page =
+        mmap(NULL, vb_hull_page_bytes(a->units), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         return -errno;
     a->page = page;
@@ -179,13 +186,15 @@ static int greet(struct vb_attach *a, const char *name, uint32_t features, int *
     if (err)
         return err;
     const struct vb_hull_welcome *w = &reply.welcome;
-    if (fds[0] < 0 || fds[1] < 0 || w->page_bytes != sizeof(struct vb_hull_page) || w->units != 1) {
+    if (fds[0] < 0 || fds[1] < 0 || w->page_bytes != sizeof(struct vb_hull_page) ||
+        w->units > VB_HOST_LANES || !vb_is_pow2(w->units)) {
         snprintf(a->text, sizeof a->text, "the hull's greeting makes no sense");
         close_fds(fds);
         return -EPROTO;
     }
     memcpy(a->port.local.b, w->gid, sizeof w->gid);
     a->epoch = w->epoch;
+    a->units = w->units;
     err = map_page(a, fds[0]);
     close(fds[0]);
     *event_fd = fds[1];
@@ -204,27 +213,52 @@ static struct vb_attach *alloc_attach(void)
     return a;
 }
 
-static int connect_nic(struct vb_nic *nic, const struct vb_nic_opts *opts, char *text)
+// A NIC with as many lanes as the hull's has units, of which this is one. NULL: no memory.
+static struct vb_nic *alloc_nic(struct vb_attach *a, int event_fd)
+{
+    struct vb_nic *nic = vb_host_alloc(a->units);
+
+    if (!nic)
+        return NULL;
+    nic->attach = a;
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        nic->lane[i].port = &a->port;
+        nic->lane[i].shares = 1; // running it does nothing
+    }
+    close(nic->event_fd);
+    nic->event_fd = event_fd;
+    return nic;
+}
+
+// The connection, and the NIC that it is to.
+static int connect_nic(const struct vb_nic_opts *opts, struct vb_nic **nic, char *text)
 {
     struct vb_attach *a = alloc_attach();
     int event_fd = -1;
 
-    snprintf(text, VB_ERROR_TEXT, "out of memory");
     if (!a)
         return -ENOMEM;
-    nic->attach = a;
-    nic->lane[0].port = &a->port;
-    nic->lane[0].shares = 1; // running it does nothing
     a->socket = call_hull(opts->hull, text);
-    if (a->socket < 0)
-        return a->socket;
-    int err = greet(a, opts->hull, opts->service ? VB_HULL_SERVICES : 0, &event_fd);
-    snprintf(text, VB_ERROR_TEXT, "%s", a->text);
-    if (event_fd >= 0) {
-        close(nic->event_fd);
-        nic->event_fd = event_fd;
+    int err = a->socket < 0 ? a->socket : 0;
+    if (!err) {
+        err = greet(a, opts->hull, opts->service ? VB_HULL_SERVICES : 0, &event_fd);
+        snprintf(text, VB_ERROR_TEXT, "%s", err ? a->text : "out of memory");
     }
-    if (!err && opts->service) {
+    *nic = err ? NULL : alloc_nic(a, event_fd);
+    if (*nic)
+        return 0;
+    if (event_fd >= 0)
+        close(event_fd);
+    vb_attach_free(a);
+    return err ? err : -ENOMEM;
+}
+
+static int furnish_nic(struct vb_nic *nic, const struct vb_nic_opts *opts, char *text)
+{
+    struct vb_attach *a = nic->attach;
+    int err = 0;
+
+    if (opts->service) {
         err = vb_attach_service(nic, opts->service);
         snprintf(text, VB_ERROR_TEXT, "%s", a->text);
     }
@@ -246,14 +280,16 @@ static int connect_nic(struct vb_nic *nic, const struct vb_nic_opts *opts, char 
 int vb_attach_open(const struct vb_nic_opts *opts, struct vb_nic **out)
 {
     char text[VB_ERROR_TEXT] = "out of memory";
-    struct vb_nic *nic = vb_host_alloc(1);
-    int err = nic ? connect_nic(nic, opts, text) : -ENOMEM;
+    struct vb_nic *nic = NULL;
+    int err = connect_nic(opts, &nic, text);
 
+    if (!err)
+        err = furnish_nic(nic, opts, text);
     if (!err)
         err = vb_process_enter(nic);
     if (opts->error_text)
         snprintf(opts->error_text, VB_ERROR_TEXT, "%s", err ? text : "");
-    if (err && nic && nic->attach && nic->attach->service)
+    if (err && nic && nic->attach->service)
         vb_nic_close(nic); // with the objects that were found so far, which stay
     else if (err && nic)
         vb_host_free(nic);

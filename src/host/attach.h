@@ -36,8 +36,9 @@ struct vb_attach {
     int socket;          // -1: abandoned
     pthread_mutex_t lock;
     uint32_t serial;
-    bool lost; // the hull is gone
-    struct vb_hull_page *page;
+    bool lost;                 // the hull is gone
+    uint32_t units;            // of the hull's NIC
+    struct vb_hull_page *page; // as many
     uint64_t epoch;
     bool copies; // memory that is not shared is copied
     struct vb_fifo memories;
@@ -51,8 +52,14 @@ struct vb_attach {
 
 int vb_attach_open(const struct vb_nic_opts *opts, struct vb_nic **nic);
 void vb_attach_free(struct vb_attach *a);
-// Wakes the hull, which said that it sleeps.
-void vb_attach_kick(struct vb_attach *a);
+// Wakes units of the hull, as bits, which said that they sleep.
+void vb_attach_kick(struct vb_attach *a, uint32_t units);
+// The page of a lane's unit.
+static inline struct vb_hull_page *vb_attach_page(const struct vb_nic *nic,
+                                                  const struct vb_lane *lane)
+{
+    return vb_hull_page_of(nic->attach->page, (uint32_t)(lane - nic->lane));
+}
 // Sends a request and waits for its reply. Returns 0 or the reply's error; -ENOTCONN: no hull.
 // `fds` are the reply's descriptors, or NULL: none are expected.
 int vb_attach_call(struct vb_attach *a, struct vb_hull_request *request,
@@ -107,7 +114,7 @@ int vb_attach_mkey_change(struct vb_attach *a, uint32_t key, const struct vb_mke
 int vb_attach_mkey_destroy(struct vb_attach *a, uint32_t key);
 int vb_attach_window_destroy(struct vb_attach *a, uint32_t key);
 int vb_attach_cq_create(struct vb_attach *a, const struct vb_cqc_attr *attr, uint32_t channel,
-                        uint32_t *cqn);
+                        uint32_t *cqn, uint32_t *unit);
 int vb_attach_cq_moderate(struct vb_attach *a, uint32_t cqn, uint32_t count, uint64_t period_ns);
 int vb_attach_cq_produced(struct vb_attach *a, uint32_t cqn, uint64_t *produced);
 int vb_attach_cq_destroy(struct vb_attach *a, uint32_t cqn);
@@ -154,7 +161,8 @@ int vb_attach_set_faults(struct vb_attach *a, const char *rules, char *error_tex
 
 // A trace of the application's own queue pairs; and as pcapng.
 int vb_attach_trace(struct vb_attach *a, uint32_t ring_bytes);
-int vb_attach_trace_read(struct vb_attach *a, struct vb_trace_source *source, void **copy);
+int vb_attach_trace_read(struct vb_attach *a, uint32_t unit, struct vb_trace_source *source,
+                         void **copy);
 
 // The device has it, but not for attached applications. Returns -EOPNOTSUPP.
 int vb_attach_refuse(struct vb_attach *a, const char *what);

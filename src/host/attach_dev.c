@@ -22,15 +22,20 @@ static int call(struct vb_attach *a, struct vb_hull_request *request, struct vb_
 }
 
 // Of a request that makes an object.
+static int make_and_tell(struct vb_attach *a, struct vb_hull_request *request, uint32_t *number,
+                         struct vb_hull_reply *reply)
+{
+    request->number = a->tag;
+    int err = call(a, request, reply);
+    if (!err)
+        *number = reply->number;
+    return err;
+}
+
 static int make(struct vb_attach *a, struct vb_hull_request *request, uint32_t *number)
 {
     struct vb_hull_reply reply;
-
-    request->number = a->tag;
-    int err = call(a, request, &reply);
-    if (!err)
-        *number = reply.number;
-    return err;
+    return make_and_tell(a, request, number, &reply);
 }
 
 // Of one that names an object and has nothing to tell.
@@ -127,18 +132,25 @@ int vb_attach_window_destroy(struct vb_attach *a, uint32_t key)
 // ---- completion queues
 
 int vb_attach_cq_create(struct vb_attach *a, const struct vb_cqc_attr *attr, uint32_t channel,
-                        uint32_t *cqn)
+                        uint32_t *cqn, uint32_t *unit)
 {
     struct vb_hull_request request = {.op = VB_HULL_CQ_CREATE,
                                       .cq = {.start = attr->start,
                                              .entries = attr->entries,
                                              .channel = channel,
-                                             .ignore_overrun = attr->ignore_overrun}};
+                                             .ignore_overrun = attr->ignore_overrun,
+                                             .unit = attr->pu}};
+    struct vb_hull_reply reply;
 
     if (!vb_attach_find(a, attr->ring, (uint64_t)attr->entries * VB_CQE_BYTES, &request.cq.ring) ||
         !vb_attach_find(a, attr->dbrec, 2 * sizeof *attr->dbrec, &request.cq.record))
         return -EFAULT;
-    return make(a, &request, cqn);
+    int err = make_and_tell(a, &request, cqn, &reply);
+    if (!err && reply.value >= a->units)
+        err = -EPROTO;
+    if (!err)
+        *unit = (uint32_t)reply.value;
+    return err;
 }
 
 int vb_attach_cq_moderate(struct vb_attach *a, uint32_t cqn, uint32_t count, uint64_t period_ns)

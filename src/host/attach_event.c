@@ -96,12 +96,11 @@ void vb_attach_forget_cq(struct vb_cq *cq)
 
 int vb_attach_arm(struct vb_cq *cq, bool solicited_only, bool next)
 {
-    struct vb_attach *a = cq->nic->attach;
     uint64_t from = next ? vb_driver_cq_end(&cq->driver) : cq->driver.ci;
 
     vb_driver_cq_arm_at(&cq->driver, from, solicited_only);
-    vb_doorbell_ring(&a->page->arms, cq->cqn);
-    vb_helper_notice(cq->nic, 1);
+    vb_doorbell_ring(&vb_attach_page(cq->nic, cq->lane)->arms, cq->cqn);
+    vb_helper_notice(cq->nic, 1u << (cq->lane - cq->nic->lane));
     return 0;
 }
 

@@ -243,9 +243,10 @@ int vb_attach_trace(struct vb_attach *a, uint32_t ring_bytes)
 
 // The hull writes nothing but to shared memory: a descriptor of the application's could keep it
 // waiting.
-int vb_attach_trace_read(struct vb_attach *a, struct vb_trace_source *source, void **copy)
+int vb_attach_trace_read(struct vb_attach *a, uint32_t unit, struct vb_trace_source *source,
+                         void **copy)
 {
-    struct vb_hull_request request = {.op = VB_HULL_TRACE_READ};
+    struct vb_hull_request request = {.op = VB_HULL_TRACE_READ, .number = unit};
     struct vb_hull_reply reply;
     uint64_t bytes = vb_trace_bytes(a->trace_bytes);
 

@@ -169,7 +169,7 @@ static int take_cq(struct item *i)
     if (!cq)
         return -ENOMEM;
     *cq = (struct vb_cq){.nic = i->nic,
-                         .lane = &i->nic->lane[0],
+                         .lane = &i->nic->lane[q->unit & (i->nic->lanes - 1)],
                          .channel = find_vb_channel(i->nic, q->channel),
                          .cqn = i->number,
                          .overwrites = q->ignore_overrun};
@@ -306,13 +306,13 @@ static int take_qp(struct item *i)
     vb_fifo_init(&qp->code);
     describe(&qp->driver, q);
     qp->driver.qpn = i->number;
-    qp->driver.doorbells = &nic->attach->page->qps;
     if (q->srqn && q->type <= VB_QPT_UD)
         qp->driver.srq = vb_host_find_srq(nic, q->srqn);
     if (!qp->pd || !qp->send_cq || !qp->recv_cq || !claim_rings(nic->attach, q, &qp->driver)) {
         free(qp);
         return -EPROTO;
     }
+    qp->driver.doorbells = &vb_attach_page(nic, qp->send_cq->lane)->qps;
     nic->qp_by_index[i->number & (VB_DOORBELL_QPS - 1)] = qp;
     vb_fifo_push(&nic->qps, &qp->link);
     take_code(qp, q, *i->codes);
@@ -444,11 +444,12 @@ static int take_over(struct vb_nic *nic)
 
 static int swap_page(struct vb_attach *a, int fd)
 {
-    void *page = mmap(NULL, sizeof *a->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const uint64_t bytes = vb_hull_page_bytes(a->units);
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     if (page == MAP_FAILED)
         return -errno;
-    munmap(a->page, sizeof *a->page);
+    munmap(a->page, bytes);
     a->page = page;
     return 0;
 }

@@ -296,7 +296,8 @@ static void give_memory(struct vb_host_cm *h)
 static int open_queue(struct vb_host_cm *h)
 {
     size_t bytes = (size_t)(RECEIVES + SENDS) * SLOT_BYTES;
-    struct vb_cq_opts cq = {.entries = 2 * (RECEIVES + SENDS), .unit = h->nic->lanes > 1 ? 2 : 1};
+    struct vb_cq_opts cq = {.entries = 2 * (RECEIVES + SENDS),
+                            .unit = h->nic->lanes > 1 && !h->nic->attach ? 2 : 1};
     int err = vb_pd_alloc(h->nic, &h->pd);
 
     if (!err)

@@ -35,14 +35,17 @@ enum vb_hull_feature {
 
 // ---- the page
 
-// Written by both sides. The bells are the application's to ring, `due` the hull's.
+// Written by both sides. The bells are the application's to ring, `due` the hull's. There is one
+// for each unit of the NIC, one behind the other: who has rung for a queue of a unit is seen by
+// that unit alone. `asleep` and `due` are of the first one, for all.
 //
 // Who sleeps and who rings: the application stores what it posted into the doorbell record, rings
 // (an atomic exchange), and then reads `asleep`; the hull stores `asleep`, and then looks at the
 // bells once more before it sleeps. All four are sequentially consistent, so in their one order
 // either the ringing comes before the hull's last look, which sees it, or `asleep` was stored
-// before the application reads it, which then sends a message that wakes the hull. It takes the
-// word back by an exchange, so that one of its threads sends one message for each sleep.
+// before the application reads it, which then sends a message that wakes the hull. Units sleep each
+// for itself, and have a bit each; the application takes back those that it rang for, so that one
+// of its threads sends one message for each sleep.
 struct vb_hull_page {
     atomic_uint asleep; // who rings must send VB_HULL_KICK: bits of units, as of struct vb_helper
     uint8_t pad[60];
@@ -51,11 +54,24 @@ struct vb_hull_page {
     _Atomic uint64_t due[VB_HULL_CQS / 64]; // an event waits, by completion queue
 };
 
+#define VB_HULL_PAGE_STRIDE UINT64_C(8192) // from one unit's to the next one's
+
+static inline uint64_t vb_hull_page_bytes(uint32_t units)
+{
+    return (units - 1) * VB_HULL_PAGE_STRIDE + sizeof(struct vb_hull_page);
+}
+
+// A unit's own, of all of them.
+static inline struct vb_hull_page *vb_hull_page_of(struct vb_hull_page *first, uint32_t unit)
+{
+    return (struct vb_hull_page *)(void *)((uint8_t *)first + unit * VB_HULL_PAGE_STRIDE);
+}
+
 // ---- messages
 
 enum vb_hull_op {
     VB_HULL_HELLO = 1,     // must be the first
-    VB_HULL_KICK,          // wakes; has no reply
+    VB_HULL_KICK,          // wakes the units whose bits are in value, 0: all; has no reply
     VB_HULL_MEMORY_CREATE, // reply: its descriptor
     VB_HULL_MEMORY_GIVE,   // with a descriptor of the application's
     VB_HULL_MEMORY_DROP,
@@ -171,7 +187,10 @@ struct vb_hull_key {
 struct vb_hull_cq {
     struct vb_hull_place ring, record;
     uint64_t start;
-    uint32_t entries, channel, ignore_overrun, reserved;
+    uint32_t entries, channel, ignore_overrun;
+    uint32_t unit; // counted from the one that the hull has given the application, and on from the
+                   // last to the first; the reply's value is the NIC's own number of it. Of one
+                   // that a service has: that number
 };
 
 struct vb_hull_moderation {
@@ -348,7 +367,7 @@ struct vb_hull_event {
 
 static_assert(sizeof(struct vb_hull_request) == 128, "part of the contract");
 static_assert(sizeof(struct vb_hull_reply) == 176, "part of the contract");
-static_assert(sizeof(struct vb_hull_page) <= 8192, "two pages");
+static_assert(sizeof(struct vb_hull_page) <= VB_HULL_PAGE_STRIDE, "two pages");
 
 // One message and its descriptors, which are the caller's then; others are closed. Returns bytes, 0
 // at the end of the connection, or a negative errno; -EMSGSIZE: it is longer than `size`.

@@ -100,9 +100,11 @@ struct vb_driver_srq *vb_host_find_srq(void *ctx, uint32_t srqn)
 static int enter(struct vb_cq *cq, const struct vb_cqc_attr *attr)
 {
     struct vb_nic *nic = cq->nic;
-    int err = vb_device_cq_create(nic, attr, cq->channel, &cq->cqn);
+    uint32_t unit;
+    int err = vb_device_cq_create(nic, attr, cq->channel, &cq->cqn, &unit);
     if (err)
         return err;
+    cq->lane = &nic->lane[unit];
     err = vb_host_enlist(&nic->cq_by_number, &nic->cq_room, cq->cqn, cq);
     if (err) {
         vb_device_cq_destroy(nic, cq->cqn);
@@ -134,7 +136,6 @@ int vb_cq_create(struct vb_nic *nic, const struct vb_cq_opts *opts, struct vb_cq
     if (!cq)
         return -ENOMEM;
     cq->nic = nic;
-    cq->lane = &nic->lane[opts->unit ? opts->unit - 1 : 0];
     cq->channel = opts->channel;
     cq->overwrites = opts->ignore_overrun;
     int err = vb_driver_cq_init(&cq->driver, opts->entries, opts->start);

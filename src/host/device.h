@@ -71,11 +71,15 @@ static inline void vb_device_qp_settle(struct vb_nic *nic, uint32_t qpn)
         vb_dev_qp_settle(nic->dev, qpn);
 }
 
+// *unit becomes the one that it is on.
 static inline int vb_device_cq_create(struct vb_nic *nic, const struct vb_cqc_attr *attr,
-                                      const struct vb_channel *channel, uint32_t *cqn)
+                                      const struct vb_channel *channel, uint32_t *cqn,
+                                      uint32_t *unit)
 {
-    return nic->attach ? vb_attach_cq_create(nic->attach, attr, channel ? channel->number : 0, cqn)
-                       : vb_dev_cq_create(nic->dev, attr, cqn);
+    *unit = attr->pu;
+    return nic->attach
+               ? vb_attach_cq_create(nic->attach, attr, channel ? channel->number : 0, cqn, unit)
+               : vb_dev_cq_create(nic->dev, attr, cqn);
 }
 
 static inline int vb_device_qp_counters(struct vb_nic *nic, uint32_t qpn,
@@ -99,7 +103,7 @@ static inline int vb_device_is_local(struct vb_nic *nic, const char *what)
 static inline struct vb_doorbells *vb_device_doorbells(struct vb_nic *nic,
                                                        const struct vb_lane *lane)
 {
-    return nic->attach ? &nic->attach->page->qps : vb_pu_doorbells(lane->pu);
+    return nic->attach ? &vb_attach_page(nic, lane)->qps : vb_pu_doorbells(lane->pu);
 }
 
 #endif

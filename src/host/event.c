@@ -42,13 +42,17 @@ static void tell_application(struct vb_nic *nic, enum vb_nic_event_kind kind, ui
 // an end, and the events stay for the next run.
 static bool lock_events(struct vb_nic *nic)
 {
+    if (nic->hull) { // whose threads have no such handlers
+        pthread_mutex_lock(&nic->event_lock);
+        return true;
+    }
     for (uint32_t tries = 0; tries < LOCK_TRIES; tries++) {
         if (pthread_mutex_trylock(&nic->event_lock) == 0)
             return true;
         sched_yield();
     }
     if (nic->helper.running)
-        vb_helper_wake(nic);
+        vb_helper_wake(nic, UINT32_MAX);
     return false;
 }
 

@@ -49,8 +49,8 @@ void vb_host_hook_faults(struct vb_nic *nic)
     vb_dev_hook(nic->dev, nic->faulty ? &nic->hooks : NULL);
 }
 
-// A set for each unit, which counts and draws for itself: units share nothing while they run.
-static int parse_all(uint32_t lanes, const char *text, struct vb_faults **rules, char *error_text)
+int vb_host_parse_faults(uint32_t lanes, const char *text, struct vb_faults **rules,
+                         char *error_text)
 {
     for (uint32_t i = 0; i < lanes; i++) {
         int err = vb_faults_parse(text, &rules[i], error_text);
@@ -87,7 +87,7 @@ int vb_host_wrap_ports(struct vb_nic *nic)
 int vb_host_set_faults(struct vb_nic *nic, const char *text, char *error_text)
 {
     struct vb_faults *rules[VB_HOST_LANES];
-    int err = parse_all(nic->lanes, text, rules, error_text);
+    int err = vb_host_parse_faults(nic->lanes, text, rules, error_text);
     if (err)
         return err;
     if (!nic->faulty && vb_faults_rules(rules[0]) > 0)

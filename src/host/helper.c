@@ -136,7 +136,7 @@ void vb_helper_recheck(struct vb_lane *lane)
     int ready;
 
     if (!vb_helper_settle(lane, &ready, &timer) || timer < lane->asleep_until_ns)
-        vb_helper_wake(lane->nic);
+        vb_helper_wake(lane->nic, 1u << (lane - lane->nic->lane));
 }
 
 static void wait_for(struct vb_nic *nic, struct pollfd *fds, uint32_t count, uint64_t deadline_ns)
@@ -261,10 +261,14 @@ static void *run(void *arg)
     return NULL;
 }
 
-void vb_helper_wake(struct vb_nic *nic)
+void vb_helper_wake(struct vb_nic *nic, uint32_t lanes)
 {
     if (nic->attach) {
-        vb_attach_kick(nic->attach);
+        vb_attach_kick(nic->attach, lanes);
+        return;
+    }
+    if (nic->hull) {
+        nic->hull_wake(nic->hull, lanes);
         return;
     }
     int before = vb_cancel_hold();
@@ -302,7 +306,7 @@ void vb_helper_stop(struct vb_nic *nic)
     if (!h->running)
         return;
     atomic_store(&h->stopping, true);
-    vb_helper_wake(nic);
+    vb_helper_wake(nic, UINT32_MAX);
     pthread_join(h->thread, NULL);
     close(h->wake_fd);
     h->running = false;

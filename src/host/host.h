@@ -67,7 +67,8 @@ struct vb_helper {
     bool running;
     pthread_t thread;
     int wake_fd;            // eventfd
-    atomic_uint asleep;     // lanes, as bits, for whose doorbells it must be woken
+    atomic_uint asleep;     // lanes, as bits, for whose doorbells it must be woken; in a hull each
+                            // has a thread of its own
     atomic_uint *asleep_at; // that, or the same of the hull
     atomic_bool stopping;   // the NIC closes
 };
@@ -81,13 +82,15 @@ struct vb_nic {
     // In a hull: whether an event is that of an attached application, which is told then.
     struct vb_hull *hull;
     bool (*hull_event)(struct vb_hull *hull, const struct vb_event *event);
+    // Wakes its threads that run these lanes, if they sleep (helper.asleep says which).
+    void (*hull_wake)(struct vb_hull *hull, uint32_t lanes);
     // And what it says to who inspects it: its name, lines of a kind, and whose a queue is.
     const char *hull_name;
     uint32_t (*hull_tell)(struct vb_hull *hull, const char *kind, FILE *out);
     void (*hull_owner)(struct vb_hull *hull, bool cq, uint32_t number, FILE *out);
     // There, while applications have connection managers: sorts frames that have come (returns how
     // many there are then), and judges those that are to leave.
-    uint32_t (*hull_frames)(struct vb_hull *hull, struct vb_rx_frame *frames, uint32_t count);
+    uint32_t (*hull_frames)(struct vb_lane *lane, struct vb_rx_frame *frames, uint32_t count);
     void (*hull_sends)(struct vb_hull *hull, struct vb_txq *txq);
     bool foreign;      // a forked child's: calls are refused (see vb_host_is_foreign)
     bool orphan, torn; // in a child: without ports and helper; and not to be freed, either
@@ -325,7 +328,8 @@ int vb_host_local(const struct vb_nic *nic, const uint8_t wanted[16], const uint
 // ---- helper.c
 int vb_helper_start(struct vb_nic *nic);
 void vb_helper_stop(struct vb_nic *nic);
-void vb_helper_wake(struct vb_nic *nic);
+// Who runs these lanes, as bits.
+void vb_helper_wake(struct vb_nic *nic, uint32_t lanes);
 // Another thread has run the lane, whose lock it holds, while the helper sleeps: wakes it if what
 // it sleeps for is no longer all.
 void vb_helper_recheck(struct vb_lane *lane);
@@ -338,7 +342,7 @@ static inline bool vb_helper_sleeps_on(const struct vb_lane *lane)
 static inline void vb_helper_notice(struct vb_nic *nic, uint32_t lanes)
 {
     if (atomic_load_explicit(nic->helper.asleep_at, memory_order_seq_cst) & lanes)
-        vb_helper_wake(nic);
+        vb_helper_wake(nic, lanes);
 }
 
 // What a sleeper waits for on a lane whose lock is held. False: it has something to do already.

@@ -98,7 +98,7 @@ static uint32_t receive(struct vb_lane *lane)
 {
     uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
     if (__builtin_expect(lane->nic->hull_frames != NULL, 0))
-        frames = lane->nic->hull_frames(lane->nic->hull, lane->frames, frames);
+        frames = lane->nic->hull_frames(lane, lane->frames, frames);
     if (frames > 0)
         vb_pu_feed(lane->pu, lane->frames, frames);
     return frames;

@@ -24,6 +24,9 @@ const char *vb_host_fault_text(const struct vb_nic_opts *opts);
 // The ports get their wrapping when the first rules come: all of them or none. Needs the locks.
 struct vb_nic;
 int vb_host_wrap_ports(struct vb_nic *nic); // -ENOMEM
+// A set for each unit, which counts and draws for itself: units share nothing while they run.
+int vb_host_parse_faults(uint32_t lanes, const char *text, struct vb_faults **rules,
+                         char *error_text);
 // What rules call a request or, with `receive`, a receive.
 enum vb_fault_wr vb_host_fault_kind(uint8_t wqe_opcode, bool receive);
 

@@ -99,7 +99,7 @@ void vb_host_unshare(struct vb_share *share, struct vb_lane *lane)
 static void wake(struct vb_nic *nic)
 {
     if (nic->helper.running)
-        vb_helper_wake(nic);
+        vb_helper_wake(nic, UINT32_MAX);
 }
 
 int vb_qp_share(struct vb_qp *qp, struct vb_raw_qp *raw)

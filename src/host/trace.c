@@ -62,17 +62,23 @@ static void describe(const struct vb_lane *lane, uint32_t number, char *text, si
 // free again.
 static int dump_attached(struct vb_nic *nic, int fd)
 {
-    char name[INET6_ADDRSTRLEN + 32];
-    struct vb_trace_source source = {NULL, name, NULL};
-    void *copy = NULL;
+    const uint32_t units = nic->attach->units;
+    char names[VB_HOST_LANES][INET6_ADDRSTRLEN + 32];
+    struct vb_trace_source sources[VB_HOST_LANES];
+    void *copies[VB_HOST_LANES] = {0};
+    int err = 0;
 
     vb_host_lock(nic);
-    describe(&nic->lane[0], 0, name, sizeof name);
-    int err = vb_attach_trace_read(nic->attach, &source, &copy);
+    for (uint32_t i = 0; i < units && !err; i++) {
+        describe(&nic->lane[0], i, names[i], sizeof names[i]);
+        sources[i] = (struct vb_trace_source){NULL, names[i], NULL};
+        err = vb_attach_trace_read(nic->attach, i, &sources[i], &copies[i]);
+    }
     vb_host_unlock(nic);
     if (!err)
-        err = vb_trace_dump(&source, 1, fd);
-    free(copy);
+        err = vb_trace_dump(sources, units, fd);
+    for (uint32_t i = 0; i < units; i++)
+        free(copies[i]);
     return err;
 }
 

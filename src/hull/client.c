@@ -29,7 +29,7 @@ struct vb_hull_tenant *vb_hull_tenant_of(struct vb_hull *hull, uid_t uid)
         if (t->uid == uid)
             return t;
     }
-    struct vb_hull_tenant *t = calloc(1, sizeof *t);
+    struct vb_hull_tenant *t = calloc(1, sizeof *t + hull->units * sizeof t->at[0]);
     if (!t)
         return NULL;
     t->uid = uid;
@@ -63,7 +63,7 @@ static void end_memory(struct vb_hull_client *client)
     while ((link = vb_fifo_first(&client->holds)))
         vb_hull_memory_let_go(client, VB_CONTAINER_OF(link, struct vb_hull_hold, link));
     if (client->page)
-        munmap(client->page, sizeof *client->page);
+        munmap(client->page, vb_hull_page_bytes(client->hull->units));
     if (client->page_fd >= 0)
         close(client->page_fd);
 }
@@ -77,11 +77,11 @@ void vb_hull_client_end(struct vb_hull_client *client)
     vb_hull_faults_end(client);
     vb_hull_trace_end(client);
     vb_hull_destroy_all(client);
+    vb_hull_deactivate(client);
     end_memory(client);
-    vb_host_unlock(hull->nic);
-    if (vb_link_queued(&client->active))
-        vb_link_remove(&client->active);
     vb_link_remove(&client->link);
+    vb_hull_units_told(hull);
+    vb_host_unlock(hull->nic);
     // By name: a child that was just forked may have the descriptor, too, and keep it registered.
     if (client->socket >= 0) {
         epoll_ctl(hull->epoll, EPOLL_CTL_DEL, client->socket, NULL);
@@ -103,7 +103,7 @@ void vb_hull_client_end(struct vb_hull_client *client)
 
 static struct vb_hull_client *alloc_client(struct vb_hull *hull, int socket)
 {
-    struct vb_hull_client *client = calloc(1, sizeof *client);
+    struct vb_hull_client *client = calloc(1, sizeof *client + hull->units * sizeof client->at[0]);
 
     if (!client)
         return NULL;
@@ -163,7 +163,9 @@ static void welcome(struct vb_hull *hull, int socket)
         vb_hull_name_client(client);
         if (admit(client)) {
             t->used.applications++;
+            vb_host_lock(hull->nic); // events of units go through the list
             vb_fifo_push(&hull->clients, &client->link);
+            vb_host_unlock(hull->nic);
             return;
         }
     }
@@ -196,7 +198,7 @@ static void listen_for(struct vb_hull *hull, uint32_t events)
 // while, lest the hull do nothing else.
 static void be_deaf(struct vb_hull *hull)
 {
-    hull->deaf_ns = hull->looked_ns + DEAF_NS;
+    hull->deaf_ns = hull->unit[0].looked_ns + DEAF_NS;
     listen_for(hull, 0);
 }
 
@@ -215,7 +217,7 @@ void vb_hull_accept(struct vb_hull *hull)
 
 void vb_hull_accept_again(struct vb_hull *hull)
 {
-    if (!hull->deaf_ns || hull->looked_ns < hull->deaf_ns)
+    if (!hull->deaf_ns || hull->unit[0].looked_ns < hull->deaf_ns)
         return;
     hull->deaf_ns = 0;
     listen_for(hull, EPOLLIN);
@@ -277,7 +279,7 @@ static int furnish(struct vb_hull_client *client, int fds[VB_HULL_FDS])
     void *page;
     int pair[2];
 
-    fds[0] = vb_hull_memory_make(sizeof *client->page, &page);
+    fds[0] = vb_hull_memory_make(vb_hull_page_bytes(client->hull->units), &page);
     if (fds[0] < 0)
         return fds[0];
     client->page = page;
@@ -289,7 +291,7 @@ static int furnish(struct vb_hull_client *client, int fds[VB_HULL_FDS])
     shutdown(pair[0], SHUT_RD); // nothing is heard there: it must not fill with what others own
     client->events = pair[0];
     fds[1] = pair[1];
-    atomic_store_explicit(&client->page->asleep, 1, memory_order_seq_cst);
+    atomic_store_explicit(&client->page->asleep, vb_hull_asleep(client), memory_order_seq_cst);
     return 0;
 }
 
@@ -314,7 +316,7 @@ static int greet(struct vb_hull_client *client, const struct vb_hull_request *re
     reply.welcome = (struct vb_hull_welcome){.version = VB_HULL_VERSION,
                                              .page_bytes = sizeof(struct vb_hull_page),
                                              .features = VB_HULL_FEATURES,
-                                             .units = 1,
+                                             .units = hull->units,
                                              .epoch = hull->epoch};
     vb_nic_gid(hull->nic, reply.welcome.gid);
     err = vb_contract_send(client->socket, &reply, sizeof reply, MSG_DONTWAIT, fds, VB_HULL_FDS);
@@ -328,15 +330,6 @@ static int greet(struct vb_hull_client *client, const struct vb_hull_request *re
 
 // ---- requests
 
-void vb_hull_activate(struct vb_hull_client *client)
-{
-    client->rung_ns = client->hull->looked_ns;
-    if (vb_link_queued(&client->active))
-        return;
-    atomic_store_explicit(&client->page->asleep, 0, memory_order_seq_cst);
-    vb_fifo_push(&client->hull->active, &client->active);
-}
-
 // 0, or why the connection ends: an application that does not take its replies is not served.
 static int serve(struct vb_hull_client *client, const struct vb_hull_request *request, int fd)
 {
@@ -347,7 +340,7 @@ static int serve(struct vb_hull_client *client, const struct vb_hull_request *re
     if (!client->greeted)
         return greet(client, request);
     if (request->op == VB_HULL_KICK) {
-        vb_hull_activate(client);
+        vb_hull_activate(client, request->value ? request->value : UINT32_MAX);
         return 0;
     }
     if (request->op == VB_HULL_SERVICE)
@@ -382,7 +375,8 @@ static bool hear_one(struct vb_hull_client *client)
 void vb_hull_hear(struct vb_hull_client *client)
 {
     for (uint32_t i = 0; i < HEAR_MAX && client->socket >= 0; i++)
-        if (!vb_hull_allows(client->hull, &client->tenant->heard, HEAR_TENANT) || !hear_one(client))
+        if (!vb_hull_allows(client->hull->turns, &client->tenant->heard, HEAR_TENANT) ||
+            !hear_one(client))
             break;
 }
 

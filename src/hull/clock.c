@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hull's clock: a page that its thread writes and all others can only read. Programs run in
-// that thread, and peers are answered by it, so a hull that sleeps need not keep it for them, nor
-// for a service that nobody is attached to; for processes that have it mapped it wakes up now and
-// then, and for nobody it does not.
+// The hull's clock: a page that its threads write and all others can only read. Programs run in
+// those threads, and peers are answered by them, so a hull that sleeps need not keep it for them,
+// nor for a service that nobody is attached to; for processes that have it mapped it wakes up now
+// and then, and for nobody it does not.
 #include "hull/hull.h"
 
 #include "port/clock.h"
@@ -46,10 +46,29 @@ void vb_hull_clock_close(struct vb_hull *hull)
     close(hull->clock.fd);
 }
 
+// By one of several: whoever has looked at the time last may write first, and it never goes back.
+static void raise_clock(struct vb_hull_clock *clock, uint64_t now_ns)
+{
+    uint64_t was = __atomic_load_n(&clock->now_ns, __ATOMIC_RELAXED);
+
+    while (was < now_ns && !__atomic_compare_exchange_n(&clock->now_ns, &was, now_ns, true,
+                                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+    was = __atomic_load_n(&clock->now_be, __ATOMIC_RELAXED);
+    while (be64toh(was) < now_ns &&
+           !__atomic_compare_exchange_n(&clock->now_be, &was, htobe64(now_ns), true,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+}
+
 void vb_hull_clock_set(struct vb_hull *hull, uint64_t now_ns)
 {
     struct vb_hull_clock *clock = page_of(hull);
 
+    if (hull->units > 1) {
+        raise_clock(clock, now_ns);
+        return;
+    }
     __atomic_store_n(&clock->now_ns, now_ns, __ATOMIC_RELEASE);
     __atomic_store_n(&clock->now_be, htobe64(now_ns), __ATOMIC_RELEASE);
 }

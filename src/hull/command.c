@@ -305,6 +305,8 @@ int vb_hull_destroy(struct vb_hull_object *o)
     }
     if (err)
         return err;
+    if (o->kind == VB_HULL_QP || o->kind == VB_HULL_CQ)
+        hull->unit[o->unit].load--;
     if (o->kind == VB_HULL_QP)
         hull->qp[o->number & (VB_DOORBELL_QPS - 1)] = NULL;
     if (o->kind == VB_HULL_CQ)
@@ -455,6 +457,7 @@ void vb_hull_execute(struct vb_hull_client *client, const struct vb_hull_request
     client->request = request;
     vb_host_lock(nic);
     dispatch(&c, fd);
+    vb_hull_units_told(client->hull);
     vb_host_unlock(nic);
     if (c.wants_counter)
         vb_nic_counter(nic, c.wants_counter, &reply->value);

@@ -2,6 +2,7 @@
 // The configuration file: sections [nic NAME], [tenant USER] and [metrics], lines `key = value`.
 #include "hull/config.h"
 
+#include "base/bits.h"
 #include "nic/dev.h"
 
 #include <ctype.h>
@@ -54,6 +55,16 @@ __attribute__((format(printf, 2, 3))) static int complain(const struct parser *p
 }
 
 // ---- values
+
+static char *trim(char *text)
+{
+    while (*text == ' ' || *text == '\t')
+        text++;
+    size_t len = strlen(text);
+    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r'))
+        text[--len] = '\0';
+    return text;
+}
 
 // Digits, and K, M, G or T behind them.
 static bool parse_number(const char *text, uint64_t max, uint64_t *out)
@@ -126,6 +137,35 @@ static int add_address(const struct parser *p, const char *value, struct vb_hull
     return set_text(p, "further", value, nic->further[nic->furthers++], sizeof nic->further[0]);
 }
 
+static int set_pus(const struct parser *p, const char *value, uint32_t *pus)
+{
+    uint64_t number;
+
+    if (!parse_number(value, VB_PUS_MAX, &number) || !vb_hull_config_is_pus(number))
+        return complain(p, "pus is '%.40s': give 1, 2, 4, 8 or %d", value, VB_PUS_MAX);
+    *pus = (uint32_t)number;
+    return 0;
+}
+
+// Numbers with commas between them.
+static int set_cpus(const struct parser *p, const char *value, struct vb_hull_nic_config *nic)
+{
+    char list[VB_HULL_LINE], *rest = list;
+    uint64_t number;
+
+    snprintf(list, sizeof list, "%s", value);
+    for (nic->cpus = 0; rest; nic->cpus++) {
+        const char *one = trim(strsep(&rest, ","));
+        if (nic->cpus == VB_PUS_MAX)
+            return complain(p, "cpu names more than %d: one for each unit", VB_PUS_MAX);
+        if (!parse_number(one, CPUS_MAX - 1, &number))
+            return complain(p, "cpu is '%.40s': give a number up to %d for each unit, as in 2,3",
+                            value, CPUS_MAX - 1);
+        nic->cpu[nic->cpus] = (uint32_t)number;
+    }
+    return 0;
+}
+
 static int set_in_nic(const struct parser *p, const char *key, const char *value)
 {
     struct vb_hull_nic_config *nic = p->nic;
@@ -141,14 +181,15 @@ static int set_in_nic(const struct parser *p, const char *key, const char *value
                              : complain(p, "socket is '%.40s': give a path from / on", value);
     if (strcmp(key, "group") == 0)
         return set_group(p, value, p->nic);
-    if (strcmp(key, "cpu") == 0) {
-        nic->pinned = true;
-        return set_small(p, key, value, CPUS_MAX - 1, &nic->cpu);
-    }
+    if (strcmp(key, "pus") == 0)
+        return set_pus(p, value, &nic->pus);
+    if (strcmp(key, "cpu") == 0)
+        return set_cpus(p, value, nic);
     if (strcmp(key, "spin_us") == 0)
         return set_small(p, key, value, SPIN_US_MAX, &nic->spin_us);
     return complain(
-        p, "a NIC has no '%.40s': it has address, further, port, socket, group, cpu and spin_us",
+        p,
+        "a NIC has no '%.40s': it has address, further, port, socket, group, pus, cpu and spin_us",
         key);
 }
 
@@ -218,10 +259,15 @@ static int set_in_metrics(const struct parser *p, const char *key, const char *v
 
 static void init_nic(struct vb_hull_nic_config *nic, const char *name)
 {
-    *nic = (struct vb_hull_nic_config){.spin_us = SPIN_US};
+    *nic = (struct vb_hull_nic_config){.spin_us = SPIN_US, .pus = 1};
     snprintf(nic->name, sizeof nic->name, "%s", name);
     snprintf(nic->address, sizeof nic->address, "127.0.0.1");
     snprintf(nic->port, sizeof nic->port, "auto");
+}
+
+bool vb_hull_config_is_pus(uint64_t number)
+{
+    return number <= VB_PUS_MAX && vb_is_pow2((uint32_t)number);
 }
 
 bool vb_hull_config_is_name(const char *text)
@@ -274,16 +320,6 @@ static int begin_tenant(struct parser *p, const char *name)
     return 0;
 }
 
-static char *trim(char *text)
-{
-    while (*text == ' ' || *text == '\t')
-        text++;
-    size_t len = strlen(text);
-    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r'))
-        text[--len] = '\0';
-    return text;
-}
-
 static int begin_section(struct parser *p, char *head)
 {
     size_t len = strlen(head);
@@ -332,7 +368,7 @@ static int take_line(struct parser *p, char *line)
 // ---- the whole
 
 // By `udp` several NICs share an address; in memory there is one on each.
-static int judge_nics(const struct vb_hull_config *c, char *error)
+static int judge_pairs(const struct vb_hull_config *c, char *error)
 {
     for (uint32_t i = 1; i < c->nics; i++)
         for (uint32_t j = 0; j < i; j++) {
@@ -348,6 +384,21 @@ static int judge_nics(const struct vb_hull_config *c, char *error)
                      *both == 'a' ? ": give them two, or one of them port = udp" : "");
             return -EINVAL;
         }
+    return 0;
+}
+
+// What only the whole section tells: its keys come in any order.
+static int judge_units(const struct vb_hull_config *config, char *error)
+{
+    for (uint32_t i = 0; i < config->nics; i++) {
+        const struct vb_hull_nic_config *nic = &config->nic[i];
+        if (!nic->cpus || nic->cpus == nic->pus)
+            continue;
+        snprintf(error, VB_ERROR_TEXT,
+                 "NIC '%s' has %u unit%s (pus), and cpu names %u: give one for each, or none",
+                 nic->name, nic->pus, nic->pus > 1 ? "s" : "", nic->cpus);
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -377,7 +428,9 @@ int vb_hull_config_parse(const char *text, uint32_t bytes, struct vb_hull_config
         err = take_line(&p, line);
         at += len + 1;
     }
-    return err ? err : judge_nics(config, error);
+    if (!err)
+        err = judge_pairs(config, error);
+    return err ? err : judge_units(config, error);
 }
 
 int vb_hull_config_read(const char *path, struct vb_hull_config *config, char error[VB_ERROR_TEXT])

@@ -47,10 +47,11 @@ struct vb_hull_nic_config {
     char socket[108]; // empty: hull-NAME in the runtime directory
     bool has_group;
     gid_t group;
-    bool pinned;
-    uint32_t cpu;
-    uint32_t spin_us; // how long it looks for work before it sleeps
-    bool no_thread;   // whoever opened it runs it, by vb_hull_turn()
+    uint32_t pus;             // processing units, each with a thread; 0: one
+    uint32_t cpus;            // where they run: as many as there are units; 0: anywhere
+    uint32_t cpu[VB_PUS_MAX]; // by unit
+    uint32_t spin_us;         // how long one looks for work before it sleeps
+    bool no_thread;           // whoever opened it runs it, by vb_hull_turn()
 };
 
 struct vb_inherited;
@@ -71,6 +72,8 @@ int vb_hull_config_parse(const char *text, uint32_t bytes, struct vb_hull_config
                          char error[VB_ERROR_TEXT]);
 // The same of a file. A negative errno, with words.
 int vb_hull_config_read(const char *path, struct vb_hull_config *config, char error[VB_ERROR_TEXT]);
+// Whether there can be so many units.
+bool vb_hull_config_is_pus(uint64_t number);
 // Whether this can be a NIC's: letters, digits, - and _.
 bool vb_hull_config_is_name(const char *text);
 const struct vb_hull_quota *vb_hull_config_quota(const struct vb_hull_config *config, uid_t uid);

@@ -46,10 +46,10 @@ void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
 void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts)
 {
     pthread_mutex_lock(&hull->lock);
-    if (!hull->running)
+    if (!hull->unit[0].running)
         hull->counts = count(hull); // whoever runs it is who asks
-    atomic_store_explicit(&hull->asked, hull->running, memory_order_relaxed);
-    (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
+    atomic_store_explicit(&hull->asked, hull->unit[0].running, memory_order_relaxed);
+    (void)!write(hull->unit[0].wake, &(uint64_t){1}, sizeof(uint64_t));
     while (atomic_load_explicit(&hull->asked, memory_order_relaxed))
         pthread_cond_wait(&hull->counted, &hull->lock);
     *counts = hull->counts;

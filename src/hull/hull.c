@@ -5,19 +5,15 @@
 #include "host/inspect.h"
 #include "port/clock.h"
 #include "port/shm_place.h"
-#include "port/trace.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -160,12 +156,11 @@ static int watch(struct vb_hull *hull, int fd, int *mark)
 static int open_descriptors(struct vb_hull *hull)
 {
     hull->epoll = epoll_create1(EPOLL_CLOEXEC);
-    hull->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     hull->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (hull->epoll < 0 || hull->wake < 0 || hull->spare < 0)
+    if (hull->epoll < 0 || hull->spare < 0)
         return -errno;
     int err = watch(hull, hull->listener, &hull->listener);
-    return err ? err : watch(hull, hull->wake, &hull->wake);
+    return err ? err : watch(hull, hull->unit[0].wake, &hull->unit[0].wake);
 }
 
 static bool read_address(const char *text, uint8_t gid[16])
@@ -198,6 +193,7 @@ static int open_nic(struct vb_hull *hull, char *error)
 {
     const struct vb_nic_opts opts = {.address = hull->config.address,
                                      .port = hull->config.port,
+                                     .units = hull->config.pus,
                                      .no_helper = true,
                                      .error_text = error};
     int err = vb_nic_open(&opts, &hull->nic);
@@ -205,40 +201,18 @@ static int open_nic(struct vb_hull *hull, char *error)
     if (err)
         return err;
     hull->lane = &hull->nic->lane[0];
+    err = vb_hull_units_open(hull);
+    if (err)
+        return fail(error, "the NIC's units", err);
     hull->nic->hull = hull;
     hull->nic->hull_event = vb_hull_event;
+    hull->nic->hull_wake = vb_hull_units_wake;
     hull->nic->hull_name = hull->config.name;
     hull->nic->hull_tell = vb_hull_tell;
     hull->nic->hull_owner = vb_hull_tell_owner;
     vb_hull_copy_init(hull);
     err = take_addresses(hull, error);
     return err ? err : vb_inspect_open(hull->nic, &opts);
-}
-
-static int start(struct vb_hull *hull, char *error)
-{
-    sigset_t all, before;
-    cpu_set_t cpu;
-
-    if (hull->config.no_thread)
-        return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = -pthread_create(&hull->thread, NULL, vb_hull_run, hull);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err)
-        return fail(error, "the NIC's thread", err);
-    hull->running = true;
-    pthread_setname_np(hull->thread, "verbena-hull");
-    if (!hull->config.pinned)
-        return 0;
-    CPU_ZERO(&cpu);
-    CPU_SET(hull->config.cpu, &cpu);
-    err = -pthread_setaffinity_np(hull->thread, sizeof cpu, &cpu);
-    if (err)
-        snprintf(error, VB_ERROR_TEXT, "it cannot run on cpu %u: %s", hull->config.cpu,
-                 err == -EINVAL ? "there is none, or not for this process" : strerror(-err));
-    return err;
 }
 
 static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t nic)
@@ -255,12 +229,10 @@ static struct vb_hull *alloc_hull(const struct vb_hull_config *config, uint32_t 
     hull->known = known;
     hull->config = config->nic[nic];
     vb_hull_descriptors_init(hull, config->nics);
-    hull->listener = hull->epoll = hull->wake = hull->spare = -1;
+    hull->listener = hull->epoll = hull->spare = -1;
     pthread_mutex_init(&hull->lock, NULL);
     vb_fifo_init(&hull->clients);
-    vb_fifo_init(&hull->active);
     vb_fifo_init(&hull->tenants);
-    vb_fifo_init(&hull->watches);
     vb_fifo_init(&hull->store.due);
     vb_metrics_init(hull);
     pthread_cond_init(&hull->counted, NULL);
@@ -293,7 +265,7 @@ int vb_hull_open(const struct vb_hull_config *config, uint32_t nic, struct vb_hu
     if (!err) {
         vb_store_restore(hull, hull->known->inherited);
         hull->known->inherited = NULL;
-        err = start(hull, error);
+        err = vb_hull_units_start(hull, error);
     }
     if (err)
         vb_hull_close(hull);
@@ -329,11 +301,7 @@ void vb_hull_close(struct vb_hull *hull)
 {
     struct vb_link *link;
 
-    if (hull->running) {
-        atomic_store(&hull->stopping, true);
-        (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
-        pthread_join(hull->thread, NULL);
-    }
+    vb_hull_units_stop(hull);
     vb_store_end(hull);
     if (hull->path[0] && !hull->given)
         unlink(hull->path);
@@ -341,17 +309,15 @@ void vb_hull_close(struct vb_hull *hull)
         vb_hull_client_end(VB_CONTAINER_OF(link, struct vb_hull_client, link));
     end_tenants(hull);
     vb_nic_close(hull->nic);
-    vb_trace_destroy(hull->tracer);
     vb_hull_clock_close(hull);
     close_fd(hull->listener);
     close_fd(hull->epoll);
-    close_fd(hull->wake);
     close_fd(hull->spare);
+    vb_hull_units_close(hull);
     vb_metrics_end(hull);
     pthread_cond_destroy(&hull->counted);
     vb_hull_reap_end(hull);
     pthread_mutex_destroy(&hull->lock);
-    free(hull->heads);
     free(hull->known);
     free(hull->fresh);
     free(hull);
@@ -368,6 +334,6 @@ int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config)
     free(hull->fresh);
     hull->fresh = fresh;
     pthread_mutex_unlock(&hull->lock);
-    (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
+    (void)!write(hull->unit[0].wake, &(uint64_t){1}, sizeof(uint64_t));
     return 0;
 }

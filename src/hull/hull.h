@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hull: a NIC in a process of its own. One thread runs the NIC, hears the applications that are
-// attached to it, and executes what they ask its device for.
+// The hull: a NIC in a process of its own. Each unit of the NIC has a thread that runs it and looks
+// at the bells of its queues. The first one's hears the applications that are attached, too, and
+// executes what they ask the device for: then it holds the locks of all units (vb_host_lock), and
+// what is changed there may be read by who holds any. What is said to be the hull's thread is that.
 //
 // An application's bytes are a stranger's, in messages and in shared memory. What it may name is
 // what it has: every object has its application, and other numbers do not exist for it.
@@ -15,6 +17,7 @@
 #include "hull/store.h"
 
 #include <pthread.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 
 enum {
@@ -54,13 +57,18 @@ struct vb_hull_reaping {
     uint64_t bytes, memories;
 };
 
+// Of a tenant, at one unit.
+struct vb_hull_looks {
+    struct vb_hull_allowance looks, words;
+};
+
 // A user of this machine, through all his applications.
 struct vb_hull_tenant {
     struct vb_link link;
     uid_t uid;
     struct vb_hull_quota quota, used;
     uint32_t share; // of the NIC's turns, by number
-    struct vb_hull_allowance looks, words, heard;
+    struct vb_hull_allowance heard;
     struct vb_fifo named;    // mappings that stay
     struct vb_table name_of; // the same by a hash of the name, with a key that nobody knows
     uint64_t secret[2];
@@ -68,8 +76,9 @@ struct vb_hull_tenant {
     struct vb_hull_traffic traffic;
     uint64_t refused; // requests
     uint32_t watches, groups, spreads;
-    uint32_t descriptors; // of the hull's
-    uint32_t poor;        // connections that are there to hear that there are none
+    uint32_t descriptors;      // of the hull's
+    uint32_t poor;             // connections that are there to hear that there are none
+    struct vb_hull_looks at[]; // by unit
 };
 
 // A process whose memory is copied. Regions keep theirs: an application may come to be another one.
@@ -125,6 +134,7 @@ struct vb_hull_object {
     struct vb_hull_client *client;
     enum vb_hull_kind kind;
     uint32_t number;
+    uint32_t unit;    // of a queue pair or completion queue
     uint32_t entries; // charged
     struct vb_hull_hold *hold[3];
     struct vb_hull_object *channel;  // of a completion queue
@@ -141,6 +151,14 @@ struct vb_hull_object {
     struct vb_hull_object *qp;       // of a seat: its management queue pair
 };
 
+// An application, as one unit knows it.
+struct vb_hull_guest {
+    struct vb_link active;    // its bells are looked at
+    uint64_t rung_ns;         // when it last rang
+    struct vb_faults *faults; // on purpose; NULL: none
+    struct vb_trace *trace;   // of its own queue pairs; NULL: none
+};
+
 // A queue by hand: nobody says when it was written to, so the hull looks.
 struct vb_hull_watch {
     struct vb_link link;
@@ -153,7 +171,7 @@ struct vb_hull_watch {
 
 // An application, from its connection to its end; of a service, through all its connections.
 struct vb_hull_client {
-    struct vb_link link, active; // of all; and of those whose bells are looked at
+    struct vb_link link; // of all
     struct vb_hull *hull;
     struct vb_hull_tenant *tenant;
     int socket, events;         // the hull's ends; -1: a service that nobody is attached to
@@ -165,25 +183,40 @@ struct vb_hull_client {
     uint32_t number; // of all that ever came: owns its completion queues
     char name[20];   // of its program, as the system says
     bool greeted, gone;
-    bool poor;            // it has no descriptors, and hears so
-    uint32_t descriptors; // of the connection, and of a service's page: charged
-    bool unnamed;         // its greeting spoke of a service
-    uint64_t rung_ns;     // when it last rang
-    struct vb_hull_page *page;
+    bool poor;                 // it has no descriptors, and hears so
+    uint32_t descriptors;      // of the connection, and of a service's page: charged
+    bool unnamed;              // its greeting spoke of a service
+    uint32_t home;             // the unit that it counts others from, once it has a queue
+    struct vb_hull_page *page; // as many as there are units
     uint32_t holds_made, channels_made, watches;
     struct vb_hull_process *process; // whose memory may be copied; NULL: nobody's
-    struct vb_faults *faults;        // on purpose; NULL: none
-    struct vb_trace *trace;          // of its own queue pairs; NULL: none
-    uint32_t trace_bytes;            // of its ring; what it takes in all is charged
+    uint32_t trace_bytes;            // of each ring; what they take in all is charged
     struct vb_fifo holds;
     struct vb_fifo objects[VB_HULL_KINDS];
     struct vb_table hold_of, object_of;   // by number
     uint32_t objects_made[VB_HULL_KINDS]; // and not destroyed: how many they are
+    struct vb_hull_guest at[]; // by unit
 };
 
 // Of its process, for applications.
 struct vb_hull_descriptors {
     uint32_t most, used;
+};
+
+// A unit of the NIC, and the thread that runs it. All but the thread's own is changed under its
+// lane's lock.
+struct vb_hull_unit {
+    alignas(64) struct vb_hull *hull;
+    struct vb_lane *lane;
+    uint32_t index;
+    int wake; // eventfd
+    pthread_t thread;
+    bool running;
+    uint64_t busy_ns, looked_ns, turns; // the thread's
+    uint32_t load;                      // queue pairs and completion queues
+    struct vb_fifo active, watches;     // applications that rang lately, and queues by hand
+    uint8_t (*heads)[VB_FRAME_HEAD];    // of messages to managers, while there are any
+    struct vb_trace *tracer;            // hands frames to applications' traces; NULL: none had one
 };
 
 // Of all tenants.
@@ -196,7 +229,9 @@ struct vb_hull_counts {
 struct vb_hull {
     struct vb_hull_nic_config config;
     struct vb_nic *nic;
-    struct vb_lane *lane;
+    struct vb_lane *lane; // the first, whose port speaks for all
+    uint32_t units;
+    struct vb_hull_unit *unit;
     uint64_t epoch;
     struct vb_hull_mapping clock; // one hold of it is the hull's own
     uint32_t watchers;            // of the clock
@@ -206,28 +241,22 @@ struct vb_hull {
     struct vb_metrics_ask metrics;
     struct vb_hull_descriptors descriptors;
     uint64_t deaf_ns; // until when nobody is let in: there is nothing to do it with; 0: no
-    int listener, epoll, wake, spare;
-    pthread_t thread;
-    bool running;
+    int listener, epoll, spare;
     atomic_bool stopping;
     pthread_mutex_t lock;                 // of what other threads say and ask
     struct vb_hull_config *known, *fresh; // what tenants may have; to be taken over
     atomic_bool asked;                    // for what follows
     pthread_cond_t counted;
     struct vb_hull_counts counts;
-    struct vb_fifo clients, active, tenants;
-    struct vb_fifo watches; // of queues by hand
+    struct vb_fifo clients, tenants;
     uint32_t clients_made;
     struct vb_hull_object *qp[VB_DOORBELL_QPS], *cq[VB_HULL_CQS];
-    uint64_t busy_ns, looked_ns;
-    uint64_t turns; // of looking at bells, and at sockets
+    uint64_t turns; // of looking at sockets
     uint32_t xrcds, seats, seat_hint;
     struct vb_hull_object *seat[VB_HULL_SEATS];
-    uint8_t (*heads)[VB_FRAME_HEAD]; // of messages to managers, while there are any
     struct vb_mem_copier copier;
     struct vb_dev_hooks hooks; // while applications have rules for faults
-    struct vb_trace *tracer;   // hands frames to the traces of applications; NULL: nobody had one
-    uint32_t traces;
+    uint32_t traces;           // applications that have some
     struct vb_hull_reaper reaper;
 };
 
@@ -240,7 +269,7 @@ void vb_hull_close(struct vb_hull *hull);
 int vb_hull_reload(struct vb_hull *hull, const struct vb_hull_config *config);
 
 // ---- runner.c
-void *vb_hull_run(void *hull);
+void *vb_hull_run(void *unit);
 // One turn of a hull without a thread.
 void vb_hull_turn(struct vb_hull *hull);
 
@@ -251,6 +280,37 @@ void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts);
 void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts);
 // By the hull's: answers who asks.
 void vb_hull_count_serve(struct vb_hull *hull);
+// ---- unit.c
+// Of a NIC that is open. 0 or a negative errno.
+int vb_hull_units_open(struct vb_hull *hull);
+void vb_hull_units_close(struct vb_hull *hull);
+// Their threads. 0, or a negative errno with words.
+int vb_hull_units_start(struct vb_hull *hull, char error[VB_ERROR_TEXT]);
+void vb_hull_units_stop(struct vb_hull *hull);
+// Wakes the threads of these units, as bits, that sleep.
+void vb_hull_units_wake(struct vb_hull *hull, uint32_t units);
+// Needs the locks: the threads of units to which something was done hear of it.
+void vb_hull_units_told(struct vb_hull *hull);
+// Needs the locks. Where a queue of the application is to be, counted from its home.
+uint32_t vb_hull_unit_choose(struct vb_hull_client *client, uint32_t from_home);
+// The unit of a queue pair.
+static inline struct vb_hull_unit *vb_hull_unit_of(const struct vb_hull *hull, uint32_t qpn)
+{
+    return &hull->unit[qpn & (hull->units - 1)];
+}
+
+// ---- bells.c: by who holds the unit's lock
+// Looks at the bells of those who rang lately, and at queues by hand. Whether there was something.
+bool vb_hull_bells_take(struct vb_hull_unit *unit);
+// Those who have not rung for so long, and all if it is 0, send a message when they ring. True:
+// nobody is left.
+bool vb_hull_bells_sleep(struct vb_hull_unit *unit, uint64_t quiet_ns);
+// By the hull's thread, without locks: bells of the application are looked at by these units.
+void vb_hull_activate(struct vb_hull_client *client, uint32_t units);
+// Needs the locks. Nobody looks any more.
+void vb_hull_deactivate(struct vb_hull_client *client);
+// Needs the locks. The units that do not look, as bits.
+uint32_t vb_hull_asleep(const struct vb_hull_client *client);
 
 // ---- client.c: by the hull's thread
 // NULL: no memory.
@@ -265,7 +325,6 @@ uint64_t vb_hull_accept_next(const struct vb_hull *hull, uint64_t deadline_ns);
 // Reads some messages. The application may be gone then (`gone`).
 void vb_hull_hear(struct vb_hull_client *client);
 void vb_hull_client_end(struct vb_hull_client *client);
-void vb_hull_activate(struct vb_hull_client *client);
 bool vb_hull_event(struct vb_hull *hull, const struct vb_event *event);
 
 // ---- service.c
@@ -310,7 +369,7 @@ int vb_hull_share_open(struct vb_hull *hull, struct vb_hull_tenant *tenant);
 void vb_hull_share_change(struct vb_hull *hull, struct vb_hull_tenant *tenant);
 void vb_hull_share_close(struct vb_hull *hull, struct vb_hull_tenant *tenant);
 // Takes one of `most` that a tenant has in this turn. False: it has had all.
-bool vb_hull_allows(struct vb_hull *hull, struct vb_hull_allowance *a, uint32_t most);
+bool vb_hull_allows(uint64_t turn, struct vb_hull_allowance *a, uint32_t most);
 
 // ---- queue_change.c
 void vb_hull_leave_groups(struct vb_hull_object *qp);
@@ -403,14 +462,15 @@ void vb_hull_watch_end(struct vb_hull_object *object);
 // Needs the locks. Of an application that has left: looks once more, and never again. The next one
 // has registers of its own, and may use their places for anything.
 void vb_hull_watch_leave(struct vb_hull_client *client);
-// Looks at the queues by hand. Whether one was written to.
-bool vb_hull_watch_all(struct vb_hull *hull);
-// When a hull that sleeps looks again, not after the deadline.
-uint64_t vb_hull_watch_next(const struct vb_hull *hull, uint64_t deadline_ns);
+// Needs the unit's lock. Looks at its queues by hand. Whether one was written to.
+bool vb_hull_watch_all(struct vb_hull_unit *unit);
+// When a unit that sleeps looks again, not after the deadline.
+uint64_t vb_hull_watch_next(const struct vb_hull_unit *unit, uint64_t deadline_ns);
 
 // ---- clock.c
 int vb_hull_clock_open(struct vb_hull *hull);
 void vb_hull_clock_close(struct vb_hull *hull);
+// By any unit's thread.
 void vb_hull_clock_set(struct vb_hull *hull, uint64_t now_ns);
 // Of a use of any memory: if it is of the clock, whether somebody may look at it from now on.
 void vb_hull_clock_watch(struct vb_hull *hull, struct vb_hull_hold *hold, bool watched);

@@ -74,28 +74,30 @@ static struct vb_hull_object *find_receiver(const struct vb_hull *hull, const ui
     return NULL;
 }
 
-static void address(struct vb_hull *hull, struct vb_rx_frame *frame, uint32_t at, uint32_t qpn)
+static void address(const struct vb_hull_unit *unit, struct vb_rx_frame *frame, uint32_t at,
+                    uint32_t qpn)
 {
-    memcpy(hull->heads[at], frame->head, VB_FRAME_HEAD);
-    vb_put_be24(hull->heads[at] + DEST_AT, qpn);
-    frame->head = hull->heads[at];
+    memcpy(unit->heads[at], frame->head, VB_FRAME_HEAD);
+    vb_put_be24(unit->heads[at] + DEST_AT, qpn);
+    frame->head = unit->heads[at];
 }
 
 // A message that names nothing of its receiver's: the others get copies behind all frames.
-static uint32_t copy_to_all(struct vb_hull *hull, struct vb_rx_frame *frames, uint32_t at,
-                            uint32_t count)
+static uint32_t copy_to_all(const struct vb_hull_unit *unit, struct vb_rx_frame *frames,
+                            uint32_t at, uint32_t count)
 {
+    struct vb_hull_object *const *seat = unit->hull->seat;
     const struct vb_rx_frame original = frames[at];
     bool first = true;
 
     for (uint32_t i = 0; i < VB_HULL_SEATS; i++) {
-        if (!hull->seat[i] || !hull->seat[i]->qp)
+        if (!seat[i] || !seat[i]->qp)
             continue;
         uint32_t to = first ? at : count;
         if (to == VB_PORT_RX_BATCH)
             break;
         frames[to] = original;
-        address(hull, &frames[to], to, hull->seat[i]->qp->number);
+        address(unit, &frames[to], to, seat[i]->qp->number);
         count += !first;
         first = false;
     }
@@ -108,8 +110,11 @@ static bool is_message(const struct vb_rx_frame *frame)
            vb_get_be24(frame->head + DEST_AT) == VB_QPN_GSI;
 }
 
-static uint32_t sort_frames(struct vb_hull *hull, struct vb_rx_frame *frames, uint32_t count)
+// What is for a queue pair of another unit, the device hands over.
+static uint32_t sort_frames(struct vb_lane *lane, struct vb_rx_frame *frames, uint32_t count)
 {
+    struct vb_hull *hull = lane->nic->hull;
+    const struct vb_hull_unit *unit = &hull->unit[lane - lane->nic->lane];
     uint32_t all = count;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -118,13 +123,13 @@ static uint32_t sort_frames(struct vb_hull *hull, struct vb_rx_frame *frames, ui
         const uint8_t *mad = frames[i].head + MAD_AT;
         struct vb_cm_route route = vb_cm_route(mad, VB_FRAME_HEAD - MAD_AT);
         if (route.kind == VB_CM_ROUTE_ALL) {
-            all = copy_to_all(hull, frames, i, all);
+            all = copy_to_all(unit, frames, i, all);
             continue;
         }
         struct vb_hull_object *seat =
             route.kind == VB_CM_ROUTE_NONE ? NULL : find_receiver(hull, mad, &route);
         if (seat)
-            address(hull, &frames[i], i, seat->qp->number);
+            address(unit, &frames[i], i, seat->qp->number);
     }
     return all;
 }
@@ -205,9 +210,15 @@ static void watch(struct vb_hull *hull, bool managed)
 
 static bool make_room(struct vb_hull *hull)
 {
-    if (!hull->heads)
-        hull->heads = malloc(VB_PORT_RX_BATCH * sizeof *hull->heads);
-    return hull->heads;
+    bool all = true;
+
+    for (uint32_t i = 0; i < hull->units; i++) {
+        struct vb_hull_unit *unit = &hull->unit[i];
+        if (!unit->heads)
+            unit->heads = malloc(VB_PORT_RX_BATCH * sizeof *unit->heads);
+        all = all && unit->heads;
+    }
+    return all;
 }
 
 // A number is not given away again soon: messages to who had it before may still come.

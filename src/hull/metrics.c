@@ -84,6 +84,19 @@ static void copy_tenants(const struct vb_hull *hull, struct vb_metrics *m)
     }
 }
 
+static void copy_units(const struct vb_hull *hull, struct vb_metrics *m)
+{
+    for (m->units = 0; m->units < hull->units; m->units++) {
+        struct vb_lane *lane = hull->unit[m->units].lane;
+        vb_lane_lock(lane);
+        const struct vb_counters *c = vb_pu_counters(lane->pu);
+        m->unit[m->units] = (struct vb_metrics_unit){.queues = hull->unit[m->units].load,
+                                                     .sent_pkts = c->sent_pkts,
+                                                     .rcvd_pkts = c->rcvd_pkts};
+        pthread_mutex_unlock(&lane->lock);
+    }
+}
+
 // A service that nobody is attached to counts against its tenant, but is no application.
 static void count_applications(const struct vb_hull *hull, struct vb_metrics *m)
 {
@@ -99,6 +112,7 @@ static void copy(struct vb_hull *hull, struct vb_metrics *m)
          m->counters < VB_METRICS_COUNTERS && (name = vb_nic_counter_name(m->counters));
          m->counters++)
         vb_nic_counter(hull->nic, name, &m->counter[m->counters]);
+    copy_units(hull, m);
     copy_tenants(hull, m);
     count_applications(hull, m);
     m->up = true;
@@ -136,7 +150,7 @@ int vb_metrics_take(struct vb_hull *hull, uint64_t timeout_ns, struct vb_metrics
     pthread_mutex_lock(&hull->lock);
     ask->into = m;
     atomic_store_explicit(&ask->asked, true, memory_order_release);
-    (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
+    (void)!write(hull->unit[0].wake, &(uint64_t){1}, sizeof(uint64_t));
     while (ask->into && !err)
         err = pthread_cond_timedwait(&ask->answered, &hull->lock, &until);
     ask->into = NULL; // nobody writes there any more

@@ -31,6 +31,11 @@ struct vb_metrics_tenant {
     uint64_t refused; // requests
 };
 
+struct vb_metrics_unit {
+    uint64_t queues; // queue pairs and completion queues
+    uint64_t sent_pkts, rcvd_pkts;
+};
+
 struct vb_metrics {
     char device[VB_HULL_NAME];
     char address[64], type[16];
@@ -38,6 +43,8 @@ struct vb_metrics {
     uint64_t start_s; // of the clock on the wall
     uint32_t applications, tenants, counters;
     uint64_t counter[VB_METRICS_COUNTERS]; // as vb_nic_counter_name() counts them
+    uint32_t units;
+    struct vb_metrics_unit unit[VB_PUS_MAX];
     struct vb_metrics_tenant tenant[VB_METRICS_TENANTS];
 };
 

@@ -140,6 +140,24 @@ static void put_counters(const struct source *s)
         put_counter(s, i, counter);
 }
 
+// ---- units
+
+static void put_units(const struct source *s, const char *name, const char *type, const char *help,
+                      size_t offset)
+{
+    uint64_t value;
+
+    put_head(s->out, name, type, help);
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct vb_metrics *m = s->metrics[i];
+        for (uint32_t u = 0; m->up && u < m->units; u++) {
+            memcpy(&value, (const char *)&m->unit[u] + offset, sizeof value);
+            put_device(s->out, name, m);
+            fprintf(s->out, ",unit=\"%u\"} %" PRIu64 "\n", u + 1, value);
+        }
+    }
+}
+
 // ---- tenants
 
 static const struct family {
@@ -207,6 +225,12 @@ void vb_metrics_print(FILE *out, const struct vb_metrics *const *metrics, uint32
     put_sum(&s, "verbena_tenants", "Users that have applications or named memory.",
             offsetof(struct vb_metrics, tenants));
     put_counters(&s);
+    put_units(&s, "verbena_unit_queues", "gauge", "Queue pairs and completion queues of the unit.",
+              offsetof(struct vb_metrics_unit, queues));
+    put_units(&s, "verbena_unit_packets_transmitted_total", "counter",
+              "Packets that the unit sent.", offsetof(struct vb_metrics_unit, sent_pkts));
+    put_units(&s, "verbena_unit_packets_received_total", "counter",
+              "Packets that the unit received.", offsetof(struct vb_metrics_unit, rcvd_pkts));
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         put_head(out, families[f].name, families[f].type, families[f].help);
         for (uint32_t i = 0; i < count; i++)

@@ -70,6 +70,11 @@ static void cq_resize(struct vb_hull_command *c)
 
 // ---- multicast groups
 
+static struct vb_lane *lane_of(const struct vb_hull_object *qp)
+{
+    return qp->client->hull->unit[qp->unit].lane;
+}
+
 static void qp_join(struct vb_hull_command *c)
 {
     struct vb_hull_object *o = vb_hull_find(c, VB_HULL_QP, c->request->number);
@@ -92,13 +97,13 @@ static void qp_join(struct vb_hull_command *c)
                         c->reply))
         return;
     memcpy(group.b, c->request->group.gid, sizeof group.b);
-    if (!vb_hull_judge(c, vb_host_join_group(c->client->hull->lane, o->number, &group),
-                       "this group")) {
+    if (!vb_hull_judge(c, vb_host_join_group(lane_of(o), o->number, &group), "this group")) {
         t->used.queues--;
         return;
     }
     o->groups++;
     t->groups++;
+    vb_hull_units_wake(c->client->hull, 1u << o->unit); // it sleeps on another descriptor now
 }
 
 static void qp_leave(struct vb_hull_command *c)
@@ -107,7 +112,7 @@ static void qp_leave(struct vb_hull_command *c)
     struct vb_ip group;
 
     memcpy(group.b, c->request->group.gid, sizeof group.b);
-    if (!o || !vb_hull_judge(c, vb_host_leave_group(c->client->hull->lane, o->number, &group),
+    if (!o || !vb_hull_judge(c, vb_host_leave_group(lane_of(o), o->number, &group),
                              "to leave this group"))
         return;
     o->groups--;
@@ -117,7 +122,7 @@ static void qp_leave(struct vb_hull_command *c)
 
 void vb_hull_leave_groups(struct vb_hull_object *qp)
 {
-    vb_host_leave_all_groups(qp->client->hull->lane, qp->number);
+    vb_host_leave_all_groups(lane_of(qp), qp->number);
     qp->client->tenant->groups -= qp->groups;
     qp->client->tenant->used.queues -= qp->groups;
     qp->groups = 0;

@@ -115,6 +115,11 @@ static void make_cq(struct vb_hull_command *c, const struct vb_cqc_attr *attr,
     }
     o->channel = channel;
     o->record = attr->dbrec;
+    o->unit = attr->pu;
+    if (o->made)
+        o->made->cq.unit = attr->pu;
+    c->reply->value = attr->pu;
+    hull->unit[o->unit].load++;
     if (channel)
         channel->users++;
     hull->cq[cqn & (VB_HULL_CQS - 1)] = o;
@@ -131,9 +136,11 @@ static void cq_create(struct vb_hull_command *c)
 
     if (!is_in_range(c, q->entries > 0 && q->entries <= VB_CQ_ENTRIES_MAX, "its length") ||
         !is_in_range(c, q->start < START_MAX && q->ignore_overrun <= 1, "a value") ||
+        !is_in_range(c, q->unit < c->client->hull->units, "its unit") ||
         !find_channel(c, q->channel, &channel))
         return;
-    struct vb_cqc_attr attr = {.entries = q->entries,
+    struct vb_cqc_attr attr = {.pu = vb_hull_unit_choose(c->client, q->unit),
+                               .entries = q->entries,
                                .start = q->start,
                                .owner = c->client->number,
                                .ignore_overrun = q->ignore_overrun};
@@ -279,8 +286,11 @@ static void make_qp(struct vb_hull_command *c, const struct vb_qpc_attr *attr, u
         vb_dev_qp_destroy(c->dev, qpn);
         return;
     }
+    struct vb_hull_unit *unit = vb_hull_unit_of(c->client->hull, qpn);
     o->record = attr->dbrec;
     join_domain(o, attr->xrcd);
+    o->unit = unit->index;
+    unit->load++;
     c->client->hull->qp[qpn & (VB_DOORBELL_QPS - 1)] = o;
     if (seat)
         seat->qp = o;
@@ -350,6 +360,7 @@ static void qp_modify(struct vb_hull_command *c)
     struct vb_hull *hull = c->client->hull;
     struct vb_qpc_mods mods = c->request->mods;
     uint32_t qpn = c->request->number;
+    struct vb_lane *lane = vb_hull_unit_of(hull, qpn)->lane;
 
     if (!vb_hull_find(c, VB_HULL_QP, qpn) ||
         !is_in_range(c, (uint32_t)mods.state < VB_QPS_COUNT, "the state"))
@@ -360,8 +371,8 @@ static void qp_modify(struct vb_hull_command *c)
         return;
     if (mods.state == VB_QPS_RTS && tenant_Bps(c))
         vb_dev_qp_limit(c->dev, qpn, tenant_Bps(c), 0);
-    vb_doorbell_ring(vb_pu_doorbells(hull->lane->pu), qpn);
-    vb_lane_run(hull->lane);
+    vb_doorbell_ring(vb_pu_doorbells(lane->pu), qpn);
+    vb_lane_run(lane);
 }
 
 static void qp_tune(struct vb_hull_command *c)
@@ -413,7 +424,7 @@ static void qp_settle(struct vb_hull_command *c)
     if (!vb_hull_find(c, VB_HULL_QP, c->request->number))
         return;
     vb_dev_qp_settle(c->dev, c->request->number);
-    vb_lane_run(c->client->hull->lane);
+    vb_lane_run(vb_hull_unit_of(c->client->hull, c->request->number)->lane);
 }
 
 static void qp_counters(struct vb_hull_command *c)

@@ -54,7 +54,7 @@ static void *run(void *arg)
         give_back(VB_CONTAINER_OF(link, struct vb_hull_mapping, link));
         pthread_mutex_lock(&r->lock);
         vb_fifo_push(&r->done, link);
-        (void)!write(hull->wake, &(uint64_t){1}, sizeof(uint64_t));
+        (void)!write(hull->unit[0].wake, &(uint64_t){1}, sizeof(uint64_t));
     }
     r->running = false;
     pthread_cond_broadcast(&r->idle);
@@ -99,7 +99,7 @@ static void postpone(struct vb_hull *hull, struct vb_hull_mapping *m)
 
 void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *m)
 {
-    if (m->bytes > SMALL_BYTES || !vb_hull_allows(hull, &hull->reaper.small, SMALL_MAX)) {
+    if (m->bytes > SMALL_BYTES || !vb_hull_allows(hull->turns, &hull->reaper.small, SMALL_MAX)) {
         postpone(hull, m);
         return;
     }
@@ -171,7 +171,7 @@ void vb_hull_reap_settle(struct vb_hull *hull)
 {
     struct vb_hull_reaper *r = &hull->reaper;
 
-    if (!hull->running) { // who asks is the hull's thread
+    if (!hull->unit[0].running) { // who asks is the hull's thread
         vb_hull_reap_finish(hull);
         return;
     }

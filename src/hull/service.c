@@ -31,25 +31,26 @@ static void close_end(int *fd)
 }
 
 // What it had written into its doorbell records is executed, though it may have died before it
-// could ring for it. Nobody hears of events until somebody listens again.
+// could ring for it. Nobody hears of events until somebody listens again. Needs the locks.
 static void settle(struct vb_hull_client *client)
 {
     struct vb_hull *hull = client->hull;
     struct vb_fifo *list = client->objects;
 
-    vb_host_lock(hull->nic);
     vb_hull_watch_leave(client);
     vb_hull_faults_end(client); // which are a process's
     vb_hull_trace_end(client);
-    for (struct vb_link *l = list[VB_HULL_QP].head.next; l != &list[VB_HULL_QP].head; l = l->next)
-        vb_doorbell_ring(vb_pu_doorbells(hull->lane->pu),
-                         VB_CONTAINER_OF(l, struct vb_hull_object, link)->number);
+    for (struct vb_link *l = list[VB_HULL_QP].head.next; l != &list[VB_HULL_QP].head; l = l->next) {
+        const struct vb_hull_object *qp = VB_CONTAINER_OF(l, struct vb_hull_object, link);
+        vb_doorbell_ring(vb_pu_doorbells(hull->unit[qp->unit].lane->pu), qp->number);
+    }
     for (struct vb_link *l = list[VB_HULL_CQ].head.next; l != &list[VB_HULL_CQ].head; l = l->next)
         vb_dev_cq_armed(hull->nic->dev, VB_CONTAINER_OF(l, struct vb_hull_object, link)->number);
-    vb_host_unlock(hull->nic);
     list = &client->objects[VB_HULL_CHANNEL];
     for (struct vb_link *l = list->head.next; l != &list->head; l = l->next)
         close_end(&VB_CONTAINER_OF(l, struct vb_hull_object, link)->fd);
+    close_end(&client->events);
+    vb_hull_units_told(hull);
 }
 
 // What was lent to the process that is gone. A key of the clock stays, but nobody has it mapped.
@@ -71,13 +72,14 @@ static void detach(struct vb_hull_client *client)
     epoll_ctl(client->hull->epoll, EPOLL_CTL_DEL, client->socket, NULL);
     vb_contract_end(client->socket);
     client->socket = -1;
-    close_end(&client->events);
     vb_hull_descriptors_give_back(client->hull, client->tenant, VB_HULL_CONNECTION_FDS);
     client->descriptors -= VB_HULL_CONNECTION_FDS;
     client->gone = false;
+    vb_host_lock(client->hull->nic);
     settle(client);
+    vb_host_unlock(client->hull->nic);
     return_lent(client);
-    vb_hull_activate(client); // bells that it rang last, and a wake-up that it could not send
+    vb_hull_activate(client, UINT32_MAX); // bells rung last, and a wake-up that it could not send
 }
 
 // A name without anything behind it is not worth keeping.
@@ -137,18 +139,20 @@ static void found(struct vb_hull_client *client, const char *name, struct vb_hul
     if (client->page_fd < 0 && !vb_hull_descriptors_take(client->hull, client->tenant, 1, reply))
         return;
     client->descriptors += client->page_fd < 0;
-    int fd = vb_hull_memory_make(sizeof *client->page, &page);
+    const uint64_t bytes = vb_hull_page_bytes(client->hull->units);
+    int fd = vb_hull_memory_make(bytes, &page);
     if (fd < 0) {
         vb_hull_refuse(reply, fd, "the hull cannot take more services: %s", strerror(-fd));
         return;
     }
-    munmap(client->page, sizeof *client->page);
+    vb_host_lock(client->hull->nic); // nobody looks there meanwhile
+    munmap(client->page, bytes);
     client->page = page;
+    atomic_store_explicit(&client->page->asleep, vb_hull_asleep(client), memory_order_seq_cst);
+    vb_host_unlock(client->hull->nic);
     close_end(&client->page_fd); // of a service that it was, and released
     client->page_fd = fd;
     memcpy(client->service, name, sizeof client->service);
-    atomic_store_explicit(&client->page->asleep, !vb_link_queued(&client->active),
-                          memory_order_seq_cst);
 }
 
 // The session gets the connection; the record that came with it has none then.
@@ -157,15 +161,16 @@ static void adopt(struct vb_hull_client *session, struct vb_hull_client *newcome
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = session};
 
     session->socket = newcomer->socket;
+    vb_host_lock(session->hull->nic); // events may come at any time
     session->events = newcomer->events;
+    vb_host_unlock(session->hull->nic);
     session->pid = newcomer->pid;
     memcpy(session->name, newcomer->name, sizeof session->name);
     epoll_ctl(session->hull->epoll, EPOLL_CTL_MOD, session->socket, &event);
     newcomer->socket = newcomer->events = -1;
     session->descriptors += newcomer->descriptors;
     newcomer->descriptors = 0;
-    vb_hull_activate(session);
-    atomic_store_explicit(&session->page->asleep, 0, memory_order_seq_cst);
+    vb_hull_activate(session, UINT32_MAX);
 }
 
 static struct vb_hull_client *attach(struct vb_hull_client *client, const char *name,

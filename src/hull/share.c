@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tenant's part of the NIC and of its thread: all its queue pairs are of one share of the device.
+// A tenant's part of the NIC and of its threads: all its queue pairs are of one share of the
+// device.
 #include "hull/hull.h"
 
 static struct vb_share_attr attr_of(const struct vb_hull_quota *quota)
@@ -27,6 +28,7 @@ void vb_hull_share_change(struct vb_hull *hull, struct vb_hull_tenant *tenant)
 
     vb_host_lock(hull->nic);
     vb_dev_share_change(hull->nic->dev, tenant->share, &attr);
+    vb_hull_units_told(hull);
     vb_host_unlock(hull->nic);
 }
 
@@ -37,10 +39,10 @@ void vb_hull_share_close(struct vb_hull *hull, struct vb_hull_tenant *tenant)
     vb_host_unlock(hull->nic);
 }
 
-bool vb_hull_allows(struct vb_hull *hull, struct vb_hull_allowance *a, uint32_t most)
+bool vb_hull_allows(uint64_t turn, struct vb_hull_allowance *a, uint32_t most)
 {
-    if (a->turn != hull->turns)
-        *a = (struct vb_hull_allowance){.turn = hull->turns};
+    if (a->turn != turn)
+        *a = (struct vb_hull_allowance){.turn = turn};
     if (a->taken >= most)
         return false;
     a->taken++;

@@ -146,7 +146,8 @@ static void tell_or_queue(struct vb_hull *hull, const char *name, const struct v
 {
     if (!vb_hull_notify_wanted())
         return;
-    if (vb_fifo_empty(&hull->store.due) && may_tell(&hull->store, hull->looked_ns) && tell(name, m))
+    if (vb_fifo_empty(&hull->store.due) && may_tell(&hull->store, hull->unit[0].looked_ns) &&
+        tell(name, m))
         return;
     struct due *d = calloc(1, sizeof *d);
     if (!d)
@@ -154,7 +155,7 @@ static void tell_or_queue(struct vb_hull *hull, const char *name, const struct v
     d->mapping = m;
     memcpy(d->name, name, sizeof d->name);
     vb_fifo_push(&hull->store.due, &d->link);
-    hull->store.retry_ns = hull->looked_ns + RETRY_NS;
+    hull->store.retry_ns = hull->unit[0].looked_ns + RETRY_NS;
 }
 
 void vb_store_add(struct vb_hull *hull, const struct vb_hull_mapping *m)

@@ -80,11 +80,16 @@ static uint64_t bytes_of(const struct vb_hull_client *client)
 
 static const char *state_of(const struct vb_hull_client *c)
 {
+    const uint32_t all = (1u << c->hull->units) - 1;
+
     if (!c->greeted)
         return "GREETING";
     if (c->socket < 0)
         return "DETACHED";
-    return vb_link_queued(&c->active) ? "ACTIVE" : "IDLE";
+    vb_host_lock(c->hull->nic);
+    bool idle = vb_hull_asleep(c) == all;
+    vb_host_unlock(c->hull->nic);
+    return idle ? "IDLE" : "ACTIVE";
 }
 
 // Of a service that nobody is attached to, the process is the last one that was.
@@ -106,6 +111,8 @@ static void put_session(FILE *out, const struct vb_hull_client *c)
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         fprintf(out, " %s %u", kinds[i].key, c->objects_made[kinds[i].kind]);
+    if (c->hull->units > 1 && c->objects_made[VB_HULL_CQ])
+        fprintf(out, " unit %u", c->home + 1);
     fprintf(out, " memories %u bytes %" PRIu64 " state %s\n", count_links(&c->holds), bytes_of(c),
             state_of(c));
 }

@@ -40,7 +40,8 @@ static struct vb_hull_watch *add(struct vb_hull_command *c, struct vb_hull_objec
     o->watch = w;
     c->client->watches++;
     c->client->tenant->watches++;
-    vb_fifo_push(&c->client->hull->watches, &w->link);
+    vb_fifo_push(&c->client->hull->unit[o->unit].watches, &w->link);
+    vb_hull_units_wake(c->client->hull, 1u << o->unit); // it may sleep until somebody rings
     return w;
 }
 
@@ -63,7 +64,7 @@ static void share_qp(struct vb_hull_command *c)
     struct vb_hull_object *o = vb_hull_find(c, VB_HULL_QP, c->request->number);
 
     if (o && !o->watch && add(c, o))
-        vb_doorbell_ring(vb_pu_doorbells(c->client->hull->lane->pu), o->number);
+        vb_doorbell_ring(vb_pu_doorbells(c->client->hull->unit[o->unit].lane->pu), o->number);
 }
 
 static void share_cq(struct vb_hull_command *c)
@@ -95,7 +96,7 @@ void vb_hull_share_command(struct vb_hull_command *c)
 
 // ---- looking
 
-static bool look_at_qp(struct vb_hull *hull, struct vb_hull_watch *w)
+static bool look_at_qp(struct vb_hull_unit *unit, struct vb_hull_watch *w)
 {
     uint32_t sends = __atomic_load_n(&w->object->record[VB_DBREC_SQ], __ATOMIC_ACQUIRE);
     uint32_t receives = __atomic_load_n(&w->object->record[VB_DBREC_RQ], __ATOMIC_ACQUIRE);
@@ -104,12 +105,12 @@ static bool look_at_qp(struct vb_hull *hull, struct vb_hull_watch *w)
         return false;
     w->seen[VB_DBREC_SQ] = sends;
     w->seen[VB_DBREC_RQ] = receives;
-    vb_doorbell_ring(vb_pu_doorbells(hull->lane->pu), w->object->number);
+    vb_doorbell_ring(vb_pu_doorbells(unit->lane->pu), w->object->number);
     return true;
 }
 
 // Asking for an event is a write to the register: an arm word and the queue's number.
-static bool look_at_cq(struct vb_hull *hull, struct vb_hull_watch *w)
+static bool look_at_cq(struct vb_hull_unit *unit, struct vb_hull_watch *w)
 {
     uint32_t word[2];
 
@@ -123,43 +124,49 @@ static bool look_at_cq(struct vb_hull *hull, struct vb_hull_watch *w)
     w->arm_serial = w->arm_serial % 3 + 1; // never 0: a word of 0 asks for nothing
     __atomic_store_n(&w->object->record[VB_DBREC_CQ_ARM],
                      htobe32(w->arm_serial << VB_DBREC_ARM_SERIAL | arm), __ATOMIC_SEQ_CST);
-    vb_dev_cq_armed(hull->nic->dev, w->object->number);
+    vb_dev_cq_armed(unit->hull->nic->dev, w->object->number);
     return true;
 }
 
-static bool look_at(struct vb_hull *hull, struct vb_hull_watch *w)
+static bool look_at(struct vb_hull_unit *unit, struct vb_hull_watch *w)
 {
-    return w->bell ? look_at_cq(hull, w) : look_at_qp(hull, w);
+    return w->bell ? look_at_cq(unit, w) : look_at_qp(unit, w);
 }
 
-void vb_hull_watch_leave(struct vb_hull_client *client)
+static void leave_unit(struct vb_hull_unit *unit, const struct vb_hull_client *client)
 {
-    struct vb_fifo *all = &client->hull->watches;
+    struct vb_fifo *all = &unit->watches;
 
     for (struct vb_link *l = all->head.next, *next; l != &all->head; l = next) {
         struct vb_hull_watch *w = VB_CONTAINER_OF(l, struct vb_hull_watch, link);
         next = l->next;
         if (w->object->client != client)
             continue;
-        look_at(client->hull, w);
+        look_at(unit, w);
         vb_hull_watch_end(w->object);
     }
 }
 
-bool vb_hull_watch_all(struct vb_hull *hull)
+void vb_hull_watch_leave(struct vb_hull_client *client)
+{
+    for (uint32_t i = 0; i < client->hull->units; i++)
+        leave_unit(&client->hull->unit[i], client);
+}
+
+bool vb_hull_watch_all(struct vb_hull_unit *unit)
 {
     bool any = false;
 
-    for (struct vb_link *l = hull->watches.head.next; l != &hull->watches.head; l = l->next) {
+    for (struct vb_link *l = unit->watches.head.next; l != &unit->watches.head; l = l->next) {
         struct vb_hull_watch *w = VB_CONTAINER_OF(l, struct vb_hull_watch, link);
-        any = look_at(hull, w) || any;
+        any = look_at(unit, w) || any;
     }
     return any;
 }
 
-uint64_t vb_hull_watch_next(const struct vb_hull *hull, uint64_t deadline_ns)
+uint64_t vb_hull_watch_next(const struct vb_hull_unit *unit, uint64_t deadline_ns)
 {
-    if (vb_fifo_empty(&hull->watches))
+    if (vb_fifo_empty(&unit->watches))
         return deadline_ns;
     uint64_t next_ns = vb_clock_ns() + LOOK_NS;
     return next_ns < deadline_ns ? next_ns : deadline_ns;

@@ -3,6 +3,7 @@
 """verbena nic: readiness, the service manager, reload, a clean end, and words for bad input."""
 
 import os
+import pathlib
 import resource
 import signal
 import socket
@@ -188,6 +189,27 @@ class Nic(WithFiles):
         self.assertEqual((self.child.returncode, err.count("\n")), (1, 1), err)
         self.assertIn("File too large", err)
 
+    def test_units_have_threads(self):
+        self.start("--address", ADDRESS, "--port", "udp", "--pus", "4")
+        tasks = f"/proc/{self.child.pid}/task"
+        names = sorted(pathlib.Path(tasks, t, "comm").read_text().strip() for t in os.listdir(tasks))
+        for name in ("verbena-hull", "verbena-hull-1", "verbena-hull-2", "verbena-hull-3"):
+            self.assertIn(name, names)
+        done = command.run("link", "-d", **self.place)
+        self.assertIn(" units 4", done.stdout, done)
+        self.end()
+
+    def test_units_are_pinned(self):
+        cpus = sorted(os.sched_getaffinity(0))
+        pair = [cpus[-1], cpus[0]]
+        self.start("--config", self.path("pinned", f"[nic two]\naddress = {ADDRESS}\nport = udp\n"
+                                         f"pus = 2\ncpu = {pair[0]},{pair[1]}\n"))
+        tasks = f"/proc/{self.child.pid}/task"
+        there = {pathlib.Path(tasks, t, "comm").read_text().strip(): os.sched_getaffinity(int(t))
+                 for t in os.listdir(tasks)}
+        self.assertEqual([there["verbena-hull"], there["verbena-hull-1"]], [{cpu} for cpu in pair])
+        self.end()
+
     def refused(self, status, *words, said):
         done = command.run("nic", *words, **self.place)
         self.assertEqual((done.returncode, done.stdout), (status, ""), done)
@@ -202,8 +224,13 @@ class Nic(WithFiles):
                      said="NICs 'a' and 'b' have one address")
         self.refused(2, "--config", self.path("twice", "[tenant *]\n[tenant *]\n"),
                      said="line 2: there is a section of tenant '*' already")
-        self.refused(1, "--config", self.path("cpu", f"[nic a]\naddress = {ADDRESS}\nport = udp\n"
-                                                     "cpu = 1023\n"), said="run on cpu 1023")
+        self.refused(2, "--config", self.path("few", "[nic a]\npus = 2\ncpu = 1\n"),
+                     said="NIC 'a' has 2 units (pus), and cpu names 1: give one for each, or none")
+        self.refused(1, "--config", self.path("far", f"[nic a]\naddress = {ADDRESS}\nport = udp\n"
+                                              "pus = 2\ncpu = 1023,1022\n"),
+                     said="NIC a: unit 1 cannot run on cpu 1023")
+        self.refused(2, "--pus", "3", said="--pus 3: give 1, 2, 4, 8 or 16")
+        self.refused(2, "--pus", "32", said="--pus")
         self.refused(2, "--socket", "here", said="a path from / on")
         self.refused(2, "--config", self.path("two", "[nic a]\n[nic b]\nport = udp\n"), "--socket", "/x",
                      said="there are 2")

@@ -23,13 +23,14 @@
 static struct vb_hull *open_hull(unsigned host, const char *port, const char *text, bool still)
 {
     struct vb_hull_config *config = malloc(sizeof *config);
+    const char *pus = getenv("VERBENA_PUS");
     char address[16], all[1024], error[VB_ERROR_TEXT];
     struct vb_hull *hull = NULL;
 
     assert_non_null(config);
     pair_address(host, address);
-    snprintf(all, sizeof all, "[nic hull%u]\naddress = %s\nport = %s\nspin_us = 20\n%s", host,
-             address, port, text ? text : "");
+    snprintf(all, sizeof all, "[nic hull%u]\naddress = %s\nport = %s\nspin_us = 20\npus = %s\n%s",
+             host, address, port, pus ? pus : "1", text ? text : "");
     if (vb_hull_config_parse(all, (uint32_t)strlen(all), config, error) != 0)
         fail_msg("%s", error);
     config->nic[0].no_thread = still;

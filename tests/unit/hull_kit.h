@@ -6,8 +6,8 @@
 #include "hull/hull.h"
 #include "verbena/nic.h"
 
-// A hull called hullN on one of this process's addresses; `text` is the rest of its configuration
-// (sections of tenants), or NULL.
+// A hull called hullN on one of this process's addresses, of as many units as VERBENA_PUS says, or
+// one; `text` is the rest of its configuration (more of the NIC, sections of tenants), or NULL.
 struct vb_hull *hull_kit_open(unsigned host, const char *port, const char *text);
 // One without a thread, run by vb_hull_turn().
 struct vb_hull *hull_kit_open_still(unsigned host);

@@ -56,6 +56,8 @@ static void test_all_that_can_be_said(void **state)
                            "cpu = 1\n"
                            "spin_us = 0\n"
                            "[nic slow]\n"
+                           "cpu = 3, 2 ,5,7\n"
+                           "pus = 4\n"
                            "[tenant 1234]\n"
                            "queue_pairs = 7\n"
                            "bytes = 3G\n"
@@ -80,8 +82,14 @@ static void test_all_that_can_be_said(void **state)
     assert_string_equal(c->nic[0].address, "192.0.2.7");
     assert_string_equal(c->nic[0].port, "udp");
     assert_string_equal(c->nic[0].socket, "/run/verbena/hull-fast");
-    assert_true(c->nic[0].has_group && c->nic[0].pinned && !c->nic[1].pinned);
-    assert_int_equal(c->nic[0].cpu, 1);
+    assert_true(c->nic[0].has_group);
+    assert_int_equal(c->nic[0].pus, 1);
+    assert_int_equal(c->nic[0].cpus, 1);
+    assert_int_equal(c->nic[0].cpu[0], 1);
+    assert_int_equal(c->nic[1].pus, 4);
+    assert_int_equal(c->nic[1].cpus, 4);
+    const uint32_t cpus[] = {3, 2, 5, 7};
+    assert_memory_equal(c->nic[1].cpu, cpus, sizeof cpus);
     assert_int_equal(c->nic[0].spin_us, 0);
     assert_string_equal(c->nic[1].name, "slow");
     const struct vb_hull_quota *q = vb_hull_config_quota(c, 1234);
@@ -111,6 +119,17 @@ static void test_mistakes_are_named(void **state)
         {"[nic a]\ncolour = red", "a NIC has no 'colour'"},
         {"[nic a]\ncpu = -1", "cpu is '-1': give a number"},
         {"[nic a]\ncpu = 99999", "up to 1023"},
+        {"[nic a]\ncpu = 1,,2", "cpu is '1,,2': give a number up to 1023 for each unit"},
+        {"[nic a]\ncpu = 1 2", "cpu is '1 2'"},
+        {"[nic a]\ncpu = 1,2,", "cpu is '1,2,'"},
+        {"[nic a]\ncpu = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "cpu names more than 16"},
+        {"[nic a]\npus = 2\ncpu = 1", "NIC 'a' has 2 units (pus), and cpu names 1: give one"},
+        {"[nic a]\ncpu = 1,2\n[nic b]", "NIC 'a' has 1 unit (pus), and cpu names 2"},
+        {"[nic a]\ncpu = 1,2\npus = 4\n[nic b]", "has 4 units (pus), and cpu names 2"},
+        {"[nic a]\npus = 0", "pus is '0': give 1, 2, 4, 8 or 16"},
+        {"[nic a]\npus = 3", "pus is '3'"},
+        {"[nic a]\npus = 32", "pus is '32'"},
+        {"[nic a]\npus = two", "pus is 'two'"},
         {"[nic a]\nspin_us = 5x", "spin_us is '5x'"},
         {"[nic a]\nport =", "port has no value"},
         {"[nic a]\nport", "neither a section nor"},

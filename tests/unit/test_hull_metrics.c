@@ -81,6 +81,8 @@ static void test_a_nic_that_does_not_answer(void **state)
     up->up = true;
     up->counters = 2;
     up->counter[0] = 17;
+    up->units = down->units = 2;
+    up->unit[1] = (struct vb_metrics_unit){.queues = 6, .sent_pkts = 7, .rcvd_pkts = 8};
     up->tenants = 1;
     up->tenant[0] = (struct vb_metrics_tenant){.uid = 5, .used = {.bytes = 99}, .refused = 3};
     char *text = print(both, 2);
@@ -88,6 +90,10 @@ static void test_a_nic_that_does_not_answer(void **state)
     says(text, "\n# HELP verbena_port_packets_transmitted_total Packets sent.\n"
                "# TYPE verbena_port_packets_transmitted_total counter\n"
                "verbena_port_packets_transmitted_total{device=\"up\",port=\"1\"} 17\n# HELP");
+    says(text, "\nverbena_unit_queues{device=\"up\",unit=\"1\"} 0\n"
+               "verbena_unit_queues{device=\"up\",unit=\"2\"} 6\n# HELP");
+    says(text, "\nverbena_unit_packets_transmitted_total{device=\"up\",unit=\"2\"} 7\n");
+    says(text, "\nverbena_unit_packets_received_total{device=\"up\",unit=\"2\"} 8\n");
     says(text, "\nverbena_tenant_memory_bytes{device=\"up\",tenant=\"5\"} 99\n");
     says(text, "\nverbena_tenant_refused_requests_total{device=\"up\",tenant=\"5\"} 3\n");
     assert_null(strstr(text, "port_packets_transmitted_total{device=\"down\""));

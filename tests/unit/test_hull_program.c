@@ -230,7 +230,7 @@ static void test_queues_by_hand_are_few_and_ones_own(void **state)
     close(stranger);
     vb_nic_close(nic);
     assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
-    assert_null(vb_fifo_first(&hull->watches));
+    assert_null(vb_fifo_first(&hull->unit[0].watches));
     vb_hull_close(hull);
 }
 
