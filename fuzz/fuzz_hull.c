@@ -19,6 +19,7 @@
 
 enum {
     MEMORIES = 4,
+    UNITS = 2,
     MEMORY_BYTES = 1 << 16,
     STEPS_MAX = 256,
 };
@@ -78,7 +79,7 @@ static void clean_up(void)
 
 static struct vb_hull *open_hull(void)
 {
-    static const char text[] = "[nic fuzz]\naddress = 127.0.0.1\nport = shm\n"
+    static const char text[] = "[nic fuzz]\naddress = 127.0.0.1\nport = shm\npus = 2\n"
                                "[tenant *]\nentries = 4096\nbytes = 1M\nqueue_pairs = 8\n"
                                "copy = yes\nfaults = yes\n";
     struct vb_hull_config *config = malloc(sizeof *config);
@@ -140,11 +141,12 @@ static void hear(struct app *a, const struct vb_hull_request *r)
     else
         keep(a, r, &reply, fds);
     if (!reply.error && r->op == VB_HULL_SERVICE && a->page) {
-        munmap(a->page, sizeof *a->page); // another one comes with the reply
+        munmap(a->page, vb_hull_page_bytes(UNITS)); // another one comes with the reply
         a->page = NULL;
     }
     if (!reply.error && (r->op == VB_HULL_HELLO || r->op == VB_HULL_SERVICE) && !a->page) {
-        a->page = mmap(NULL, sizeof *a->page, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+        a->page =
+            mmap(NULL, vb_hull_page_bytes(UNITS), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
         require(a->page != MAP_FAILED);
     }
     for (uint32_t i = 0; i < VB_HULL_FDS; i++)
@@ -356,7 +358,7 @@ static void scribble(struct app *a, struct input *in)
 {
     uint32_t which = take(in) % (MEMORIES + 1), at = take2(in), len = take(in);
     uint8_t *bytes = which == MEMORIES ? (uint8_t *)a->page : a->memory[which];
-    uint32_t size = which == MEMORIES ? sizeof *a->page : MEMORY_BYTES;
+    uint32_t size = which == MEMORIES ? (uint32_t)vb_hull_page_bytes(UNITS) : MEMORY_BYTES;
 
     for (uint32_t i = 0; bytes && i < len; i++)
         __atomic_store_n(&bytes[(at + i) % size], (uint8_t)take(in), __ATOMIC_RELAXED);
@@ -368,6 +370,12 @@ static void ring_bell(struct vb_doorbells *bells, uint32_t number)
     if (atomic_load(&bells->latest) > VB_DOORBELL_QPS)
         atomic_store(&bells->latest, 0);
     vb_doorbell_ring(bells, number);
+}
+
+// That of the queue pair's unit, mostly.
+static struct vb_hull_page *page_for(const struct app *a, struct input *in)
+{
+    return vb_hull_page_of(a->page, (a->qpn + (take(in) % 8 == 7)) % UNITS);
 }
 
 // An entry of the send queue, and the bell.
@@ -387,8 +395,9 @@ static void post(struct app *a, struct input *in)
     vb_put_be32(entry + 36, a->key);
     vb_put_be64(entry + 40, take2(in));
     vb_put_be32(a->memory[0] + 24576 + 4 * (take(in) % 2), count + 1);
-    ring_bell(&a->page->qps, a->qpn);
-    ring_bell(&a->page->arms, a->cqn);
+    struct vb_hull_page *page = page_for(a, in);
+    ring_bell(&page->qps, a->qpn);
+    ring_bell(&page->arms, a->cqn);
 }
 
 // What a manager says, to the managers of this very NIC: right but for what the input makes of it.
@@ -416,7 +425,7 @@ static void speak(struct app *a, struct input *in)
     vb_put_be32(entry + 68, a->key);
     a->blocks += 2;
     vb_put_be32(a->memory[0] + 24576 + 4, a->blocks);
-    ring_bell(&a->page->qps, a->qpn);
+    ring_bell(&page_for(a, in)->qps, a->qpn);
     vb_hull_turn(a->hull);
     vb_hull_turn(a->hull);
 }
@@ -440,7 +449,7 @@ static void leave(struct app *a)
     for (uint32_t i = 0; i < a->memories; i++)
         munmap(a->memory[i], MEMORY_BYTES);
     if (a->page)
-        munmap(a->page, sizeof *a->page);
+        munmap(a->page, vb_hull_page_bytes(UNITS));
     vb_hull_turn(a->hull);
     vb_hull_turn(a->hull);
 }
