@@ -31,7 +31,7 @@ class HullRun(WithFiles):
 
     def start_hull(self, copy="yes"):
         config = self.path("config", f"[nic one]\naddress = {ADDRESS}\nport = udp\n"
-                                     f"[nic two]\naddress = {FURTHER}\nport = udp\n"
+                                     f"[nic two]\naddress = {FURTHER}\nport = udp\npus = 2\n"
                                      f"[tenant *]\ncopy = {copy}\n")
         ready, given = os.pipe()
         self.hull = subprocess.Popen(
