@@ -308,6 +308,8 @@ void vb_hull_seat_end(struct vb_hull_object *seat)
     struct vb_hull *hull = seat->client->hull;
 
     hull->seat[seat->number] = NULL;
+    if (seat->fd >= 0)
+        vb_hull_descriptors_give_back(hull, seat->client->tenant, 1);
     if (--hull->seats == 0)
         watch(hull, false);
 }
@@ -315,10 +317,16 @@ void vb_hull_seat_end(struct vb_hull_object *seat)
 // Another one than the application has: of a socket that is full the RTUs have to tell.
 static bool open_ear(struct vb_hull_command *c, struct vb_hull_object *seat)
 {
+    struct vb_hull *hull = c->client->hull;
+    struct vb_hull_tenant *t = c->client->tenant;
+    uint32_t more = seat->fd < 0;
     int pair[2];
 
+    if (more && !vb_hull_descriptors_take(hull, t, more, c->reply))
+        return false;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
         vb_hull_refuse(c->reply, -errno, "the hull is out of descriptors");
+        vb_hull_descriptors_give_back(hull, t, more);
         return false;
     }
     shutdown(pair[0], SHUT_RD); // as of events

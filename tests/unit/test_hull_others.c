@@ -317,6 +317,7 @@ static void test_first_packets(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
     struct app victim = attach(hull), a = attach(hull), alone = attach(hull);
+    uint32_t descriptors = hull->descriptors.used;
     int ear = take_seat(&a), theirs = take_seat(&victim);
     struct vb_hull_event event;
 
@@ -330,6 +331,7 @@ static void test_first_packets(void **state)
     for (unsigned i = 0; i < 10000; i++) // nobody reads them, and nobody waits for that
         come(hull, a.qpn);
     int again = take_seat(&a); // the new one is in use, the old one is at its end
+    assert_int_equal(hull->descriptors.used, descriptors + 2);
     come(hull, a.qpn);
     assert_int_equal(recv(again, &event, sizeof event, 0), sizeof event);
     assert_int_equal(event.number, a.qpn);
@@ -344,6 +346,7 @@ static void test_first_packets(void **state)
     leave(&alone);
     leave(&victim);
     assert_int_equal(hull_kit_wait(hull, 0).objects, 0);
+    assert_int_equal(hull->descriptors.used, 0);
     vb_hull_close(hull);
 }
 
