@@ -206,7 +206,7 @@ static void check(const struct program *p, struct vb_findings *out)
     vb_check_dynamic(p->image,
                      &(struct vb_check_opts){.depth = depth,
                                              .depths = 2,
-                                             .seeds = 2,
+                                             .seeds = 6,
                                              .steps_max = STEPS_MAX,
                                              .shared_bytes = p->shipped ? SHIPPED_SHARED : 0,
                                              .prepare = p->shipped ? shipped_prepare : NULL,
