@@ -199,7 +199,9 @@ uint32_t vb_mw_key(const struct vb_mw *mw); // as allocated; each binding names 
 // Of a NIC in a hull: memory that both have mapped, the only kind that can be registered there. The
 // hull's own, zeros at first; `name` is NULL, or it stays when the application is gone, and who of
 // the same user asks for the name again finds it as it was (bytes 0: of any size). -EEXIST: with
-// another size; -EDQUOT: the tenant may have no more. -EOPNOTSUPP: the NIC is in this process.
+// another size; -EDQUOT: the tenant may have no more; it waits for what the tenant let go of, while
+// that is on its way to the system. -EMFILE: there is no descriptor for a name. -EOPNOTSUPP: the
+// NIC is in this process.
 int vb_hull_alloc(struct vb_nic *nic, const char *name, size_t bytes, void **addr);
 // The application's: a memfd that is sealed against shrinking (F_SEAL_SHRINK) and mapped whole at
 // addr. -EPERM: it is not sealed, or no memfd.
