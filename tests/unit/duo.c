@@ -211,11 +211,12 @@ struct vb_qp_peer duo_peer(const struct duo *d, unsigned i, const struct vb_qp *
     return peer;
 }
 
+// What was posted to `here` leaves when it is connected, and would be lost while `there` is not.
 void duo_join(const struct duo *d, struct vb_qp *here, struct vb_qp *there)
 {
     struct vb_qp_peer to = duo_peer(d, 0, there), from = duo_peer(d, 1, here);
-    assert_int_equal(vb_qp_connect(here, &to), 0);
     assert_int_equal(vb_qp_connect(there, &from), 0);
+    assert_int_equal(vb_qp_connect(here, &to), 0);
 }
 
 void duo_connect(const struct duo *d, enum vb_service service, struct vb_qp *qp[2])

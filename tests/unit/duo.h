@@ -15,7 +15,7 @@ enum {
     DUO_REMOTE = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC |
                  VB_RIGHT_FLUSH_GLOBAL,
     DUO_QUIET_MS = 50, // long enough for loopback, when nothing must come
-    DUO_TIMEOUT = 18,  // of an acknowledgement: a busy machine may not run the peer for long
+    DUO_TIMEOUT = 16, // of an acknowledgement, 268 ms: a busy machine may not run the peer for long
 };
 
 struct duo_end {

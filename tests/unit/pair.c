@@ -13,7 +13,8 @@
 #include <cmocka.h>
 
 enum {
-    PATIENCE_S = 60
+    PATIENCE_S = 60,
+    PATIENT = 16, // 268 ms, eight times: a busy machine may not run the peer for long
 };
 
 void pair_address(unsigned host, char text[16])
@@ -72,7 +73,8 @@ struct vb_qp_peer pair_peer_of(const struct pair_end *e, uint32_t mtu)
                            .psn = 0xfffff0,
                            .our_psn = 0xfffff0,
                            .mtu = mtu,
-                           .rights = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ};
+                           .rights = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ,
+                           .timeout = PATIENT};
     vb_nic_gid(e->nic, p.gid);
     return p;
 }
