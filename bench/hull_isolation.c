@@ -675,6 +675,8 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < TENANTS; i++)
         vb_nic_close(b->tenant[i].nic);
     vb_nic_close(b->far_nic);
+    for (uint32_t i = 0; i < TENANTS; i++)
+        free(b->tenant[i].far_memory);
     close(to[1]);
     waitpid(hull, NULL, 0);
     if (b->options.json)
