@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults on purpose of attached applications. Each may have rules, and they are asked about its own
 // queue pairs alone: frames by the queue pair of this side, which no application can choose. Each
-// unit has rules of its own, of the same text, as in a process. Messages of connection managers, and what comes for a group, are nobody's.
+// unit has rules of its own, of the same text, as in a process. Messages of connection managers,
+// and what comes for a group, are nobody's.
 #include "hull/command.h"
 
 #include "host/open.h"

@@ -195,7 +195,7 @@ struct vb_hull_client {
     struct vb_fifo objects[VB_HULL_KINDS];
     struct vb_table hold_of, object_of;   // by number
     uint32_t objects_made[VB_HULL_KINDS]; // and not destroyed: how many they are
-    struct vb_hull_guest at[]; // by unit
+    struct vb_hull_guest at[];            // by unit
 };
 
 // Of its process, for applications.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of attached applications: of the frames that their own queue pairs send and get, one for
-// each unit. A unit's port knows one trace, which hands each frame to that of who has its queue pair.
+// each unit. A unit's port knows one trace, which hands each frame to that of who has its queue
+// pair.
 #include "hull/command.h"
 
 #include "port/trace.h"
