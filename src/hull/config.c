@@ -429,8 +429,8 @@ int vb_hull_config_parse(const char *text, uint32_t bytes, struct vb_hull_config
         at += len + 1;
     }
     if (!err)
-        err = judge_pairs(config, error);
-    return err ? err : judge_units(config, error);
+        err = judge_units(config, error);
+    return err ? err : judge_pairs(config, error);
 }
 
 int vb_hull_config_read(const char *path, struct vb_hull_config *config, char error[VB_ERROR_TEXT])

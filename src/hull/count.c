@@ -39,8 +39,10 @@ void vb_hull_count_serve(struct vb_hull *hull)
 
 void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
 {
-    vb_hull_reap_settle(hull);
-    vb_hull_count_now(hull, counts);
+    do { // who leaves meanwhile may leave memory behind
+        vb_hull_reap_settle(hull);
+        vb_hull_count_now(hull, counts);
+    } while (vb_hull_reap_owes(hull));
 }
 
 void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts)

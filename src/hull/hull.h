@@ -441,6 +441,7 @@ void vb_hull_reap_collect(struct vb_hull *hull);
 void vb_hull_reap_tell(struct vb_hull *hull);
 // By any thread: waits until all of it was done and collected.
 void vb_hull_reap_settle(struct vb_hull *hull);
+bool vb_hull_reap_owes(struct vb_hull *hull); // by any thread: something is not yet
 // With the hull's thread at its end: until all of it was done.
 void vb_hull_reap_finish(struct vb_hull *hull);
 void vb_hull_reap_end(struct vb_hull *hull);

@@ -241,11 +241,9 @@ static void test_memory_elsewhere(void **state)
     if (taken != MAP_FAILED)
         munmap(taken, SERVICE_BYTES);
     service_leave(&a, hull);
-    bool free_again = is_free(was);
     service_find(&a, hull);
     assert_ptr_equal(a.memory, was);
-    if (free_again)
-        assert_ptr_equal(a.here, was);
+    assert_true(a.here == was || !is_free(was)); // attaching maps something, too
     service_end(&a, hull);
 }
 
