@@ -435,9 +435,10 @@ int vb_hull_memory_make_readable(uint64_t bytes, void **map);
 void vb_hull_reap_init(struct vb_hull *hull);
 // Unmaps, closes and frees it, now or later; its tenant is discharged then.
 void vb_hull_reap(struct vb_hull *hull, struct vb_hull_mapping *mapping);
-// Discharges tenants of what is gone by now.
+// With or without the locks: discharges tenants of what is gone by now.
 void vb_hull_reap_collect(struct vb_hull *hull);
-// Who waits for it may know what was collected.
+// Without the locks: who waits for it may know what was collected, and tenants that have nothing
+// else any more end.
 void vb_hull_reap_tell(struct vb_hull *hull);
 // By any thread: waits until all of it was done and collected.
 void vb_hull_reap_settle(struct vb_hull *hull);

@@ -127,8 +127,16 @@ void vb_hull_reap_collect(struct vb_hull *hull)
         t->reaping.bytes -= m->bytes;
         t->reaping.memories -= m->memories;
         discharge(hull, m);
-        vb_hull_tenant_end(hull, t);
         hull->reaper.collected++;
+    }
+}
+
+// Who collects may have the locks, and the end of a tenant takes them: so that comes later.
+static void end_tenants(struct vb_hull *hull)
+{
+    for (struct vb_link *l = hull->tenants.head.next, *next; l != &hull->tenants.head; l = next) {
+        next = l->next;
+        vb_hull_tenant_end(hull, VB_CONTAINER_OF(l, struct vb_hull_tenant, link));
     }
 }
 
@@ -138,6 +146,7 @@ void vb_hull_reap_tell(struct vb_hull *hull)
 
     if (!r->collected)
         return;
+    end_tenants(hull);
     pthread_mutex_lock(&r->lock);
     r->owed -= r->collected;
     pthread_cond_broadcast(&r->idle);

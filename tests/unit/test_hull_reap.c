@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -141,6 +142,68 @@ static void test_a_hull_ends_with_memory_on_its_way(void **state)
     close(socket);
 }
 
+// ---- users that are gone
+
+static bool is_running(struct vb_hull *hull)
+{
+    pthread_mutex_lock(&hull->reaper.lock);
+    bool running = hull->reaper.running;
+    pthread_mutex_unlock(&hull->reaper.lock);
+    return running;
+}
+
+static unsigned count_tenants(const struct vb_hull *hull)
+{
+    unsigned count = 0;
+
+    for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next)
+        count++;
+    return count;
+}
+
+static void ask_still(struct vb_hull *hull, int socket, const struct vb_hull_request *request,
+                      struct vb_hull_reply *reply)
+{
+    int fds[VB_HULL_FDS];
+
+    assert_int_equal(vb_contract_send(socket, request, sizeof *request, 0, NULL, 0), 0);
+    vb_hull_turn(hull); // which may let it in first
+    vb_hull_turn(hull);
+    assert_int_equal(vb_contract_receive(socket, reply, sizeof *reply, MSG_DONTWAIT, fds),
+                     sizeof *reply);
+    vb_contract_close(fds);
+    assert_int_equal(reply->error, 0);
+}
+
+// The last memory of a user who is gone has gone back, and the first to find out is another user's
+// request, which is executed while the NIC is at rest.
+static void test_a_user_ends_while_another_one_asks(void **state)
+{
+    struct vb_hull *hull = hull_kit_open_still(0);
+    const struct vb_hull_request hello = hull_kit_hello();
+    const struct vb_hull_request wanted = {.op = VB_HULL_MEMORY_CREATE, .memory = {.bytes = MB}};
+    const uid_t gone = getuid() + 1;
+    struct vb_hull_reply reply;
+    void *map;
+    int fd = vb_hull_memory_make(2 * MB, &map), socket = hull_kit_connect(hull);
+
+    (void)state;
+    assert_true(fd >= 0);
+    munmap(map, 2 * MB);
+    assert_null(vb_hull_memory_restore(hull, gone, "last", fd));
+    ask_still(hull, socket, &hello, &reply);
+    assert_int_equal(count_tenants(hull), 2);
+    vb_hull_memory_forget(hull, vb_hull_memory_named(hull, gone, "last"));
+    while (is_running(hull))
+        usleep(1000);
+    ask_still(hull, socket, &wanted, &reply);
+    assert_int_equal(count_tenants(hull), 1);
+    close(socket);
+    vb_hull_turn(hull);
+    assert_int_equal(count_tenants(hull), 0);
+    vb_hull_close(hull);
+}
+
 // ---- applications
 
 struct freer {
@@ -188,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_bytes_are_charged_until_they_are_gone),
         cmocka_unit_test(test_memories_are_charged_until_they_are_gone),
         cmocka_unit_test(test_a_hull_ends_with_memory_on_its_way),
+        cmocka_unit_test(test_a_user_ends_while_another_one_asks),
         cmocka_unit_test(test_an_application_waits_for_what_it_let_go_of),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
