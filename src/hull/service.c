@@ -168,8 +168,8 @@ static void adopt(struct vb_hull_client *session, struct vb_hull_client *newcome
     memcpy(session->name, newcomer->name, sizeof session->name);
     epoll_ctl(session->hull->epoll, EPOLL_CTL_MOD, session->socket, &event);
     newcomer->socket = newcomer->events = -1;
-    session->descriptors += newcomer->descriptors;
-    newcomer->descriptors = 0;
+    session->descriptors += VB_HULL_CONNECTION_FDS; // a page of a service that it was is its own
+    newcomer->descriptors -= VB_HULL_CONNECTION_FDS;
     vb_hull_activate(session, UINT32_MAX);
 }
 

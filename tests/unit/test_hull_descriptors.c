@@ -141,6 +141,31 @@ static void test_who_finds_none_hears_so(void **state)
     set_limit(before.rlim_cur);
 }
 
+static void name_service(int socket, const char *name)
+{
+    struct vb_hull_request request = {.op = VB_HULL_SERVICE};
+    struct vb_hull_reply reply;
+
+    memcpy(request.memory.name, name, strlen(name));
+    assert_int_equal(hull_kit_ask(socket, &request, &reply), 0);
+}
+
+// A connection that was another service's before, and released it.
+static void find_after_another(struct vb_hull *hull)
+{
+    struct vb_hull_request hello = hull_kit_hello(), release = {.op = VB_HULL_SERVICE_RELEASE};
+    struct vb_hull_reply reply;
+    int socket = hull_kit_connect(hull);
+
+    hello.hello.features = VB_HULL_SERVICES;
+    assert_int_equal(hull_kit_ask(socket, &hello, &reply), 0);
+    name_service(socket, "another");
+    assert_int_equal(hull_kit_ask(socket, &release, &reply), 0);
+    name_service(socket, "test");
+    close(socket);
+    hull_kit_wait(hull, 0);
+}
+
 // What comes and goes leaves nothing charged.
 static void test_services_are_charged_for_what_they_have(void **state)
 {
@@ -156,6 +181,8 @@ static void test_services_are_charged_for_what_they_have(void **state)
         uint32_t detached = hull->descriptors.used;
         service_find(&a, hull);
         service_leave(&a, hull);
+        assert_int_equal(hull->descriptors.used, detached);
+        find_after_another(hull);
         assert_int_equal(hull->descriptors.used, detached);
         service_find(&a, hull);
     }
