@@ -162,12 +162,15 @@ static void test_the_killed_leave_nothing(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "auto", NULL);
     struct vb_prng prng = {.state = 7};
-    struct app survivor;
+    struct app survivor, other;
     uint32_t worked = 0;
 
     (void)state;
     assert_true(set_up(&survivor, hull->path));
     assert_true(work(&survivor));
+    assert_true(set_up(&other, hull->path)); // where the killed will be, if there are several units
+    assert_true(work(&other));
+    vb_nic_close(other.nic);
     struct belongings before = look(hull, 1);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         pid_t pid = start(hull);

@@ -117,7 +117,7 @@ static void test_both_sides_of_a_datagram(void **state)
 
 static void test_what_is_refused(void **state)
 {
-    struct vb_hull *hull = hull_kit_open(0, "udp", "[tenant *]\nbytes = 1200K\n");
+    struct vb_hull *hull = hull_kit_open(0, "udp", "[tenant *]\nbytes = 1400K\n");
     struct vb_nic *nic = hull_kit_attach(hull);
     char why[VB_ERROR_TEXT];
     struct vb_hull_reply reply;
@@ -133,6 +133,7 @@ static void test_what_is_refused(void **state)
     assert_int_equal(vb_nic_trace(nic, VB_HULL_TRACE_MAX), -EDQUOT);
     assert_int_equal(vb_nic_trace(nic, 4096), 0);
     vb_nic_close(nic);
+    hull_kit_wait(hull, 0); // and until its memory has gone back
     // What an application can say that the library does not.
     int fd = hull_kit_connect(hull);
     struct vb_hull_request r = hull_kit_hello();
