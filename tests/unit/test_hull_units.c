@@ -9,10 +9,12 @@
 #include "verbena/wqe.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -573,6 +575,96 @@ static void test_a_tenant_has_its_weight_on_each(void **state)
     vb_hull_close(hull);
 }
 
+// ---- what is each unit's own
+
+struct meddler {
+    struct vb_nic *nic;
+    atomic_bool ended;
+    unsigned rounds, failures;
+};
+
+static int open_dump(struct vb_nic *nic)
+{
+    int fd = memfd_create("trace", MFD_CLOEXEC);
+
+    if (fd >= 0 && vb_nic_trace_dump(nic, fd) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+// Gives an application rules and a trace, and takes them away, while both units work for it.
+static void *meddle(void *arg)
+{
+    struct meddler *m = arg;
+
+    for (; !atomic_load(&m->ended); m->rounds++) {
+        m->failures += vb_nic_trace(m->nic, 16384) != 0;
+        m->failures += vb_nic_set_faults(m->nic, "dup=10%;delay=20us@10%", NULL) != 0;
+        usleep(200);
+        int fd = open_dump(m->nic);
+        m->failures += fd < 0;
+        close(fd);
+        m->failures += vb_nic_trace(m->nic, 0) != 0;
+        usleep(200);
+        m->failures += vb_nic_set_faults(m->nic, "off", NULL) != 0;
+    }
+    return NULL;
+}
+
+static bool has_mark(int fd, uint8_t mark)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+    uint8_t *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0), marks[32];
+
+    assert_ptr_not_equal(bytes, MAP_FAILED);
+    memset(marks, mark, sizeof marks);
+    bool found = memmem(bytes, (size_t)size, marks, sizeof marks);
+    munmap(bytes, (size_t)size);
+    return found;
+}
+
+static void test_rules_and_traces_of_two_units(void **state)
+{
+    struct vb_hull *hull = hull_kit_open(0, *state, "pus = 2\n[tenant *]\nfaults = yes\n");
+    struct app a = open_app(hull, 2), b = open_app(hull, 2);
+    struct meddler meddler = {.nic = a.e.nic};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, meddle, &meddler), 0);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        work(&a, i % 2, (uint8_t)(i + 1));
+        work(&b, i % 2, (uint8_t)(i + 2));
+        if (i % 16)
+            continue;
+        struct app c = open_app(hull, 2); // goes with what it has
+        assert_int_equal(vb_nic_trace(c.e.nic, 16384), 0);
+        assert_int_equal(vb_nic_set_faults(c.e.nic, "dup=50%", NULL), 0);
+        work(&c, i / 16 % 2, 1);
+        vb_nic_close(c.e.nic);
+    }
+    atomic_store(&meddler.ended, true);
+    pthread_join(thread, NULL);
+    assert_true(meddler.rounds > 0);
+    assert_int_equal(meddler.failures, 0);
+    assert_int_equal(vb_nic_trace(a.e.nic, 16384), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        work(&a, i, (uint8_t)(0xa0 + i));
+        work(&b, i, (uint8_t)(0xb0 + i));
+    }
+    int fd = open_dump(a.e.nic);
+    assert_true(fd >= 0);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(has_mark(fd, (uint8_t)(0xa0 + i)));
+        assert_false(has_mark(fd, (uint8_t)(0xb0 + i)));
+    }
+    close(fd);
+    vb_nic_close(b.e.nic);
+    vb_nic_close(a.e.nic);
+    assert_int_equal(hull_kit_wait(hull, 0).bytes, 0);
+    vb_hull_close(hull);
+}
+
 int main(int argc, char **argv)
 {
     static char udp[] = "udp", shm[] = "shm";
@@ -591,6 +683,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_killed_leave_nothing),
         cmocka_unit_test(test_a_service_on_another_unit),
         cmocka_unit_test(test_a_tenant_has_its_weight_on_each),
+        cmocka_unit_test_prestate(test_rules_and_traces_of_two_units, udp),
+        cmocka_unit_test_prestate(test_rules_and_traces_of_two_units, shm),
     };
     if (argc > 1)
         live(argv[1]);
