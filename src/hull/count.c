@@ -19,9 +19,10 @@ static struct vb_hull_counts count(const struct vb_hull *hull)
     for (struct vb_link *l = hull->clients.head.next; l != &hull->clients.head; l = l->next)
         count_client(VB_CONTAINER_OF(l, struct vb_hull_client, link), &c);
     for (struct vb_link *l = hull->tenants.head.next; l != &hull->tenants.head; l = l->next) {
-        const struct vb_hull_quota *used = &VB_CONTAINER_OF(l, struct vb_hull_tenant, link)->used;
-        c.objects += (uint32_t)(used->queue_pairs + used->queues + used->regions);
-        c.bytes += used->bytes;
+        const struct vb_hull_tenant *t = VB_CONTAINER_OF(l, struct vb_hull_tenant, link);
+        c.objects += (uint32_t)(t->used.queue_pairs + t->used.queues + t->used.regions);
+        c.bytes += t->used.bytes;
+        c.reaping += t->reaping.mappings;
     }
     return c;
 }
@@ -42,7 +43,7 @@ void vb_hull_count(struct vb_hull *hull, struct vb_hull_counts *counts)
     do { // who leaves meanwhile may leave memory behind
         vb_hull_reap_settle(hull);
         vb_hull_count_now(hull, counts);
-    } while (vb_hull_reap_owes(hull));
+    } while (counts->reaping);
 }
 
 void vb_hull_count_now(struct vb_hull *hull, struct vb_hull_counts *counts)

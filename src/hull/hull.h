@@ -224,6 +224,7 @@ struct vb_hull_counts {
     uint32_t clients, objects;   // with a connection; of all
     uint32_t services, detached; // and of those, without a connection
     uint64_t bytes;
+    uint64_t reaping; // mappings whose bytes are among them
 };
 
 struct vb_hull {
@@ -442,7 +443,6 @@ void vb_hull_reap_collect(struct vb_hull *hull);
 void vb_hull_reap_tell(struct vb_hull *hull);
 // By any thread: waits until all of it was done and collected.
 void vb_hull_reap_settle(struct vb_hull *hull);
-bool vb_hull_reap_owes(struct vb_hull *hull); // by any thread: something is not yet
 // With the hull's thread at its end: until all of it was done.
 void vb_hull_reap_finish(struct vb_hull *hull);
 void vb_hull_reap_end(struct vb_hull *hull);

@@ -190,14 +190,6 @@ void vb_hull_reap_settle(struct vb_hull *hull)
     pthread_mutex_unlock(&r->lock);
 }
 
-bool vb_hull_reap_owes(struct vb_hull *hull)
-{
-    pthread_mutex_lock(&hull->reaper.lock);
-    bool owes = hull->reaper.owed > 0;
-    pthread_mutex_unlock(&hull->reaper.lock);
-    return owes;
-}
-
 void vb_hull_reap_end(struct vb_hull *hull)
 {
     pthread_cond_destroy(&hull->reaper.idle);
