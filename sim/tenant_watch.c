@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watch over turns: while a share has work all the time, no other gets more than its weight's
-// part beside it, but for a round and what a turn can cost; nor by coming and going.
+// part beside it, but for two rounds, what a turn can cost, and what the share itself has had in
+// advance when the watch begins; nor by coming and going.
 #include "sim/tenant_world.h"
 
 #include <stdarg.h>
@@ -31,7 +32,8 @@ static void compare(struct vb_tenantworld *w, uint32_t i, uint32_t j)
 {
     const struct vb_tenant *a = &w->tenant[i], *b = &w->tenant[j];
     double got = by_weight(a, a->units - a->own), other = by_weight(b, b->units - a->base[j]);
-    double most = 2 * ROUND + by_weight(a, a->bill_max) + by_weight(b, b->bill_max);
+    double most =
+        2 * ROUND + by_weight(a, a->ahead) + by_weight(a, a->bill_max) + by_weight(b, b->bill_max);
 
     if (other - got > most)
         violate(w,
@@ -40,10 +42,11 @@ static void compare(struct vb_tenantworld *w, uint32_t i, uint32_t j)
                 i, a->weight, got, j, b->weight, other, most);
 }
 
-static void begin(struct vb_tenantworld *w, uint32_t i)
+static void begin(struct vb_tenantworld *w, uint32_t i, uint64_t ahead)
 {
     struct vb_tenant *t = &w->tenant[i];
 
+    t->ahead = ahead;
     t->own = t->units;
     for (uint32_t j = 0; j < w->opts.tenants; j++)
         t->base[j] = w->tenant[j].units;
@@ -60,7 +63,7 @@ void vb_tenant_watch(struct vb_tenantworld *w)
         t->units = facts.units;
         t->bill_max = bill > t->bill_max ? bill : t->bill_max;
         if (!facts.waits || !t->waits)
-            begin(w, i);
+            begin(w, i, facts.ahead);
         t->waits = facts.waits;
     }
     for (uint32_t i = 0; i < w->opts.tenants; i++)

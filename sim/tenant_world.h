@@ -36,6 +36,7 @@ struct vb_tenant {
     bool waits;
     uint64_t units, bill_max;
     uint64_t own, base[VB_TENANTS_MAX]; // units, and the others', when it began to wait
+    uint64_t ahead;                     // and what it had in advance then
 };
 
 struct vb_tenant_flight {
