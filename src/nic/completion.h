@@ -30,6 +30,9 @@ struct vb_cqc {
     uint64_t published;   // entries before it can be seen
     struct vb_cqc *later; // next in the PU's list of queues with entries not published
     bool listed;
+    // In the list of a unit that had no room for its event; under the lock.
+    bool untold;
+    struct vb_cqc *untold_next;
     uint64_t consumed;        // as last read from the doorbell record
     uint32_t users;           // queue pairs and shared receive queues bound to it
     uint32_t hold_count;      // moderation: entries that an event waits for

@@ -48,6 +48,7 @@ static struct vb_pu *pu_create(struct vb_dev *dev, uint32_t index)
     pu->dev = dev;
     pu->index = index;
     vb_fifo_init(&pu->run);
+    pu->untold_timer = (struct vb_timer){.deadline_ns = VB_TIMER_NEVER, .owner = VB_TIMER_OF_UNIT};
     vb_share_init_rest(pu);
     vb_peer_init_nobody(&pu->nobody);
     vb_fifo_init(&pu->cnps);
@@ -282,10 +283,10 @@ int vb_dev_mkey_change(struct vb_dev *dev, uint32_t key, const struct vb_mkey_at
     return err;
 }
 
-// Timers there can be once there is one queue pair or completion queue more.
+// Timers there can be once there is one queue pair or completion queue more, with the unit's own.
 static uint32_t timers_after(const struct vb_dev *dev)
 {
-    return (dev->qp_count + 1) * 2 + dev->crosses + 1 + dev->cq_count + 1;
+    return (dev->qp_count + 1) * 2 + dev->crosses + 1 + dev->cq_count + 1 + 1;
 }
 
 // ---- completion queues
@@ -402,6 +403,7 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn)
         return -EBUSY;
     vb_pu_publish(cq->pu);
     vb_timer_remove(&cq->pu->timers, &cq->timer);
+    vb_cqc_forget_untold(cq);
     vb_cross_forget(cq);
     dev->cq_count--;
     dev->cqs[cqn - 1] = NULL;

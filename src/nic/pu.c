@@ -353,6 +353,9 @@ static bool timer_step(struct vb_pu *pu)
         vb_cqc_tell(pu, cq, true);
         if (cq->crossing)
             vb_spin_unlock(&cq->lock);
+    } else if (timer->owner == VB_TIMER_OF_UNIT) {
+        VB_RECORD(pu, .kind = VB_STEP_TIMER);
+        vb_cqc_tell_untold(pu);
     } else {
         vb_requester_timer(pu, VB_CONTAINER_OF(timer, struct vb_qpc, req.timer));
     }

@@ -67,6 +67,8 @@ struct vb_pu {
                                  // see vb_share_turn_ended()
     struct vb_event event[VB_EVENTS];
     uint32_t event_head, event_count;
+    struct vb_cqc *untold; // other units' queues whose events found no room here
+    struct vb_timer untold_timer;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
     struct vb_counters count;
     vb_step_observer *observer, *listener;
@@ -225,6 +227,10 @@ static inline void vb_pu_tx_commit(struct vb_pu *pu, struct vb_qpc *qp, struct v
 
 // An entry was written, or the wait for more has ended (`now`): tells who armed the queue.
 void vb_cqc_tell(struct vb_pu *pu, struct vb_cqc *cq, bool now);
+// There may be room again: tells of other units' queues.
+void vb_cqc_tell_untold(struct vb_pu *pu);
+// The queue is about to go; all units are at rest.
+void vb_cqc_forget_untold(struct vb_cqc *cq);
 // Whether the host has to take events first, because the next ones may be another share's.
 static inline bool vb_pu_events_wait(const struct vb_pu *pu)
 {

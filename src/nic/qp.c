@@ -65,14 +65,58 @@ void vb_qpc_complete(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cqc *cq,
     vb_spin_unlock(&cq->lock);
 }
 
+// An event that is lost would leave somebody asleep. The queue's own timer is its unit's; who
+// writes to it from another one has to remember it.
+static void tell_later(struct vb_pu *pu, struct vb_cqc *cq)
+{
+    uint64_t then_ns = pu->now_ns + VB_EVENT_RETRY_NS;
+
+    if (cq->pu == pu) {
+        vb_timer_arm(&pu->timers, &cq->timer, then_ns);
+        return;
+    }
+    if (cq->untold)
+        return;
+    cq->untold = true;
+    cq->untold_next = pu->untold;
+    pu->untold = cq;
+    if (pu->untold_timer.deadline_ns == VB_TIMER_NEVER)
+        vb_timer_arm(&pu->timers, &pu->untold_timer, then_ns);
+}
+
+void vb_cqc_tell_untold(struct vb_pu *pu)
+{
+    struct vb_cqc *cq = pu->untold, *next;
+
+    for (pu->untold = NULL; cq; cq = next) {
+        next = cq->untold_next;
+        vb_spin_lock(&cq->lock);
+        cq->untold = false;
+        vb_cqc_tell(pu, cq, true);
+        vb_spin_unlock(&cq->lock);
+    }
+}
+
+void vb_cqc_forget_untold(struct vb_cqc *cq)
+{
+    const struct vb_dev *dev = cq->pu->dev;
+
+    for (uint32_t i = 0; cq->untold && i < dev->pu_count; i++) {
+        struct vb_cqc **at = &dev->pu[i]->untold;
+        while (*at && *at != cq)
+            at = &(*at)->untold_next;
+        if (*at)
+            *at = cq->untold_next;
+    }
+}
+
 // Moderated, an event waits for more entries, but not for ever.
 void vb_cqc_tell(struct vb_pu *pu, struct vb_cqc *cq, bool now)
 {
     bool waits = !now && cq->hold_count && cq->produced - cq->told < cq->hold_count;
 
-    if (pu->event_count >= VB_EVENTS_DEFERRABLE) { // one that is lost would leave somebody asleep
-        if (cq->pu == pu)
-            vb_timer_arm(&pu->timers, &cq->timer, pu->now_ns + VB_EVENT_RETRY_NS);
+    if (pu->event_count >= VB_EVENTS_DEFERRABLE) {
+        tell_later(pu, cq);
         return;
     }
     if (!waits && vb_cqc_fires(cq)) {

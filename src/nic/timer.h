@@ -15,6 +15,7 @@ enum vb_timer_owner {
     VB_TIMER_OF_CQ,
     VB_TIMER_OF_RATE,  // of a queue pair that congestion control holds
     VB_TIMER_OF_CROSS, // of one that its own rate holds
+    VB_TIMER_OF_UNIT,  // which has events to tell
 };
 
 struct vb_timer {

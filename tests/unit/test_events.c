@@ -3,6 +3,7 @@
 // are about.
 #include "base/bytes.h"
 #include "forge.h"
+#include "loop_rig.h"
 
 #include <errno.h>
 
@@ -278,6 +279,103 @@ static void test_completions_wait_for_other_events(void **state)
     forge_run(f);
     EXPECT_FIRED(f);
     forge_close(f);
+}
+
+// A queue pair of unit 0 whose receives complete on unit 1's queue.
+static struct loop_cq far_cq;
+static uint32_t far_dbrec[2];
+static uint8_t far_ring[4096] __attribute__((aligned(64)));
+
+static uint32_t receive_far(struct loop_rig *r)
+{
+    struct loop_queue *q = loop_queue(r, &(struct loop_opts){.plain = true});
+    struct vb_qpc_attr attr = {.pd = r->pd,
+                               .send_cqn = q->cq.cqn,
+                               .sq_ring = far_ring,
+                               .sq_blocks = 16,
+                               .rq_ring = far_ring + 2048,
+                               .rq_entries = 4,
+                               .rq_stride_bytes = 16,
+                               .dbrec = far_dbrec};
+    uint32_t qpn;
+
+    memset(far_dbrec, 0, sizeof far_dbrec);
+    memset(&far_cq, 0, sizeof far_cq);
+    loop_cq_open(r, &far_cq, 1, 64, 0);
+    attr.recv_cqn = far_cq.cqn;
+    assert_int_equal(vb_dev_qp_create(r->dev, &attr, &qpn), 0);
+    struct vb_qpc_mods mods = {.state = VB_QPS_INIT};
+    assert_int_equal(vb_dev_qp_modify(r->dev, qpn, &mods), 0);
+    return qpn;
+}
+
+// Its one receive is flushed while there is no room for the event.
+static void flush_far(struct loop_rig *r, uint32_t qpn)
+{
+    struct vb_pu *pu = vb_dev_pu_at(r->dev, 0);
+    struct vb_qpc_mods mods = {.state = VB_QPS_ERR};
+
+    far_cq.dbrec[VB_DBREC_CQ_ARM] = htobe32(1u << VB_DBREC_ARM_SERIAL);
+    far_dbrec[VB_DBREC_RQ] = htobe32(1);
+    for (uint32_t i = 0; i < VB_EVENTS_DEFERRABLE; i++)
+        vb_pu_event(pu, VB_EVENT_CQ_COMPLETION, 7777);
+    assert_int_equal(vb_dev_qp_modify(r->dev, qpn, &mods), 0);
+    vb_pu_poll(pu, r->now_ns);
+    struct vb_cqe cqe;
+    assert_true(loop_take(&far_cq, &cqe));
+    assert_int_equal(cqe.op_own >> 4, VB_CQE_RESP_ERR);
+}
+
+static uint32_t take_all(struct loop_rig *r, uint32_t cqn)
+{
+    struct vb_event e;
+    uint32_t found = 0;
+
+    for (uint32_t u = 0; u < r->units; u++)
+        while (vb_pu_take_event(vb_dev_pu_at(r->dev, u), &e))
+            found += e.kind == VB_EVENT_CQ_COMPLETION && e.number == cqn;
+    return found;
+}
+
+// The same where the queue, and so its timer, is another unit's than the one that has no room.
+static void test_another_unit_s_queue_is_told_later(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 2);
+    struct vb_pu *pu = vb_dev_pu_at(r.dev, 0);
+    flush_far(&r, receive_far(&r));
+    assert_int_equal(take_all(&r, far_cq.cqn), 0);
+    assert_in_range(vb_pu_deadline(pu), 1, VB_EVENT_RETRY_NS);
+    for (uint32_t i = 0; i < VB_EVENTS_DEFERRABLE; i++) // still, or again
+        vb_pu_event(pu, VB_EVENT_CQ_COMPLETION, 7777);
+    vb_pu_poll(pu, r.now_ns = vb_pu_deadline(pu));
+    assert_int_equal(take_all(&r, far_cq.cqn), 0);
+    assert_in_range(vb_pu_deadline(pu), r.now_ns + 1, r.now_ns + VB_EVENT_RETRY_NS);
+    vb_pu_poll(pu, r.now_ns = vb_pu_deadline(pu));
+    assert_int_equal(take_all(&r, far_cq.cqn), 1);
+    assert_true(vb_pu_deadline(pu) == VB_TIMER_NEVER);
+    loop_close(&r);
+    free(far_cq.ring);
+}
+
+static void test_a_queue_goes_before_it_is_told(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 2);
+    struct vb_pu *pu = vb_dev_pu_at(r.dev, 0);
+    uint32_t qpn = receive_far(&r);
+    flush_far(&r, qpn);
+    assert_int_equal(vb_dev_qp_destroy(r.dev, qpn), 0);
+    assert_int_equal(vb_dev_cq_destroy(r.dev, far_cq.cqn), 0);
+    assert_int_equal(take_all(&r, far_cq.cqn), 0);
+    vb_pu_poll(pu, r.now_ns += VB_EVENT_RETRY_NS);
+    assert_int_equal(take_all(&r, far_cq.cqn), 0);
+    loop_close(&r);
+    free(far_cq.ring);
 }
 
 static void test_an_overrun_is_told_once(void **state)
@@ -648,6 +746,8 @@ int main(void)
         cmocka_unit_test(test_a_request_that_looks_like_an_old_one),
         cmocka_unit_test(test_a_full_queue_of_events_tells_later),
         cmocka_unit_test(test_completions_wait_for_other_events),
+        cmocka_unit_test(test_another_unit_s_queue_is_told_later),
+        cmocka_unit_test(test_a_queue_goes_before_it_is_told),
         cmocka_unit_test(test_an_overrun_is_told_once),
         cmocka_unit_test(test_the_first_packet_in_rtr),
         cmocka_unit_test(test_events_of_refused_requests),
