@@ -195,7 +195,7 @@ static int to_reset(struct vb_pu *pu, struct vb_qpc *qp)
         vb_cross_reset(pu, qp);
     vb_gate_reset(&qp->sq.gate, qp->sq.start);
     vb_gate_reset(&qp->rq.gate, qp->rq.start);
-    qp->sq.end = qp->sq.fetched = qp->sq.start;
+    qp->sq.end = qp->sq.fetched = qp->bill.fetched = qp->sq.start;
     qp->rq.end = qp->rq.taken = qp->rq.start;
     qp->flushing = qp->heard = false;
     qp->state = VB_QPS_RESET;

@@ -169,7 +169,7 @@ static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp, uint32_t *packet
     uint64_t turn = pu->turn_frames - pu->turn_start;
 
     if (b->fetched > qp->sq.fetched)
-        b->fetched = qp->sq.start; // it was reset
+        b->fetched = qp->sq.fetched; // what a loop that failed had fetched ahead is flushed
     uint64_t wire = VB_SHARE_FRAME * (sent + received) +
                     take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT) +
                     b->pieces;

@@ -571,6 +571,43 @@ static void test_flushing_costs(void **state)
     forge_close(f);
 }
 
+// Of a loop, what was fetched ahead is flushed, in more than one turn. That is no reason to be
+// billed for all that it has ever fetched.
+static void test_flushing_what_was_ahead_costs(void **state)
+{
+    enum {
+        AHEAD = 60,
+        ROUNDS = 50
+    };
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 0);
+    make_share(r.dev, 0, 0);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share, .depth = 256});
+    vb_dev_qp(r.dev, q->qpn)->mtu_shift = 12; // turns are of 16
+    for (uint32_t i = 0; i < ROUNDS * AHEAD; i++) {
+        loop_put(q, loop_nop());
+        if (i % AHEAD == AHEAD - 1) {
+            loop_doorbell(q);
+            loop_run(&r);
+        }
+    }
+    loop_put(q, loop_wait(&q->cq, ROUNDS * AHEAD + 1000)); // for ever
+    for (uint32_t i = 0; i < AHEAD; i++)
+        loop_put(q, loop_nop());
+    loop_doorbell(q);
+    loop_run(&r);
+    uint64_t before = facts_of(r.dev, share).units;
+    assert_in_range(before, ROUNDS * AHEAD, 4 * ROUNDS * AHEAD);
+    const struct vb_qpc_mods mods = {.state = VB_QPS_ERR};
+    assert_int_equal(vb_dev_qp_modify(r.dev, q->qpn, &mods), 0);
+    loop_run(&r);
+    assert_in_range(facts_of(r.dev, share).units - before, AHEAD, 6 * AHEAD);
+    loop_close(&r);
+}
+
 static void test_a_bell_for_nothing_costs(void **state)
 {
     struct forge *f = forge_open(NULL);
@@ -865,6 +902,7 @@ int main(void)
         cmocka_unit_test(test_pieces_cost),
         cmocka_unit_test(test_copies_cost),
         cmocka_unit_test(test_flushing_costs),
+        cmocka_unit_test(test_flushing_what_was_ahead_costs),
         cmocka_unit_test(test_a_bell_for_nothing_costs),
         cmocka_unit_test(test_an_entry_moves_so_much),
         cmocka_unit_test(test_turns_wait_for_room_for_events),
