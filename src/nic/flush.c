@@ -74,6 +74,15 @@ static void skip_rounds(const struct vb_gate *gate, uint64_t *from, uint64_t end
         *from += (end - *from - 1) / ring * ring;
 }
 
+// Of sends; what is passed over costs nothing.
+static void skip_send_rounds(struct vb_qpc *qp)
+{
+    uint64_t from = qp->sq.fetched;
+
+    skip_rounds(&qp->sq.gate, &qp->sq.fetched, qp->sq.end, qp->sq.blocks);
+    qp->bill.fetched += qp->sq.fetched - from;
+}
+
 bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
     if (qp->loops && vb_loop_complete(pu, qp))
@@ -83,7 +92,7 @@ bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
         return true;
     }
     vb_sq_refresh(qp);
-    skip_rounds(&qp->sq.gate, &qp->sq.fetched, qp->sq.end, qp->sq.blocks);
+    skip_send_rounds(qp);
     if (qp->sq.fetched != qp->sq.end) {
         flush_unfetched(pu, qp);
         return true;

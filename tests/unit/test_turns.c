@@ -608,6 +608,28 @@ static void test_flushing_what_was_ahead_costs(void **state)
     loop_close(&r);
 }
 
+// Nor for rounds that are open, and never run.
+static void test_open_rounds_cost_nothing(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 0);
+    struct loop_queue *q =
+        loop_queue(&r, &(struct loop_opts){.managed = true, .blocks = 1, .share = share});
+    loop_put(q, loop_wait(&q->cq, 1000)); // for ever
+    q->dbrec[VB_DBREC_SQ] = htobe32(16384);
+    vb_doorbell_ring(vb_dev_doorbells(r.dev), q->qpn);
+    loop_run(&r);
+    uint64_t before = facts_of(r.dev, share).units;
+    const struct vb_qpc_mods mods = {.state = VB_QPS_ERR};
+    assert_int_equal(vb_dev_qp_modify(r.dev, q->qpn, &mods), 0);
+    loop_run(&r);
+    assert_in_range(facts_of(r.dev, share).units - before, 1, 100);
+    loop_close(&r);
+}
+
 static void test_a_bell_for_nothing_costs(void **state)
 {
     struct forge *f = forge_open(NULL);
@@ -903,6 +925,7 @@ int main(void)
         cmocka_unit_test(test_copies_cost),
         cmocka_unit_test(test_flushing_costs),
         cmocka_unit_test(test_flushing_what_was_ahead_costs),
+        cmocka_unit_test(test_open_rounds_cost_nothing),
         cmocka_unit_test(test_a_bell_for_nothing_costs),
         cmocka_unit_test(test_an_entry_moves_so_much),
         cmocka_unit_test(test_turns_wait_for_room_for_events),
