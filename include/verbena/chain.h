@@ -202,6 +202,8 @@ struct vb_chain_label vb_chain_if(struct vb_chain *chain, struct vb_chain_queue 
 // Starts a slot of a queue that runs in circles; there are at least two. Its entries up to the
 // first one that opens the same queue can be fetched long before the slot's turn: as soon as the
 // slot before has brought its counters up to date. Without such an entry that is all of the slot.
+// What atomics of such a queue answer with is big-endian, as fields of entries are; of other queues
+// it is in the machine's order.
 void vb_chain_slot(struct vb_chain *chain, struct vb_chain_queue queue);
 // Opens the rest of the slot. Of a queue that goes ahead, also the next slot up to the first entry
 // there that opens the queue: every slot has one. Nobody else opens that part, and nobody may write
