@@ -107,6 +107,8 @@ void vb_cqc_forget_untold(struct vb_cqc *cq)
             at = &(*at)->untold_next;
         if (*at)
             *at = cq->untold_next;
+        if (!dev->pu[i]->untold)
+            vb_timer_remove(&dev->pu[i]->timers, &dev->pu[i]->untold_timer);
     }
 }
 

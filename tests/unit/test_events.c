@@ -371,6 +371,7 @@ static void test_a_queue_goes_before_it_is_told(void **state)
     flush_far(&r, qpn);
     assert_int_equal(vb_dev_qp_destroy(r.dev, qpn), 0);
     assert_int_equal(vb_dev_cq_destroy(r.dev, far_cq.cqn), 0);
+    assert_true(vb_pu_deadline(pu) == VB_TIMER_NEVER);
     assert_int_equal(take_all(&r, far_cq.cqn), 0);
     vb_pu_poll(pu, r.now_ns += VB_EVENT_RETRY_NS);
     assert_int_equal(take_all(&r, far_cq.cqn), 0);
