@@ -153,6 +153,12 @@ static void send_all(struct rig *r, struct vb_pu *pu)
 
 // ---- what must hold when nothing is left to do
 
+// By its share's rate, until a timer.
+static bool is_held(const struct vb_qpc *qp)
+{
+    return qp->congestion && qp->congestion->resume.deadline_ns != VB_TIMER_NEVER;
+}
+
 static void check_requester(const struct vb_qpc *qp)
 {
     const struct vb_requester *r = &qp->req;
@@ -165,7 +171,8 @@ static void check_requester(const struct vb_qpc *qp)
     // What waits for an answer has a timer, so that it cannot wait for ever.
     if (qp->ack_timeout_ns)
         rig_require(r->una_psn == r->max_psn || r->timer_kind != VB_REQ_TIMER_NONE ||
-                    vb_link_queued(&qp->wait)); // those who fill the window have one
+                    vb_link_queued(&qp->wait) || // those who fill the window have one
+                    is_held(qp));
     rig_require(r->timer_kind == VB_REQ_TIMER_NONE || r->timer.slot != 0);
 }
 
@@ -181,10 +188,9 @@ static void check_qp(struct rig_qp *q)
     const struct vb_qpc *qp = q->ctx;
     const struct vb_responder *p = &qp->resp;
     rig_require(p->job_new <= p->job_count && p->job_count <= VB_READ_JOBS);
-    bool held = qp->congestion && qp->congestion->resume.deadline_ns != VB_TIMER_NEVER;
-    // All that was owed is sent, but for what its share's rate holds, until a timer.
-    rig_require(held || (p->job_count == 0 && p->answer == VB_ANSWER_NONE));
-    rig_require(!p->closing || qp->state == VB_QPS_ERR);
+    // All that was owed is sent, but for what is held.
+    rig_require(is_held(qp) || (p->job_count == 0 && p->answer == VB_ANSWER_NONE));
+    rig_require(is_held(qp) || !p->closing || qp->state == VB_QPS_ERR);
     rig_require(p->recv.filled <= p->recv.room);
     rig_require(qp->sq.fetched <= qp->sq.end && qp->sq.end - qp->sq.fetched <= qp->sq.blocks);
     rig_require(qp->rq.taken <= qp->rq.end && qp->rq.end - qp->rq.taken <= qp->rq.entries);
