@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh TREE SECONDS [FUZZER...]: runs each fuzzer built in TREE for SECONDS, all by default, two
 # at a time. Seeds come from fuzz/corpus/FUZZER, words from fuzz/FUZZER.dict; what is found stays in
-# TREE/corpus and TREE/artifacts, and what several fuzzers say in TREE/logs.
+# TREE/corpus and TREE/artifacts, and what several fuzzers say in TREE/logs. FUZZ_SEED is where a
+# fuzzer begins to draw; without it each run draws others.
 set -eu
 
 here=$(dirname "$0")
@@ -26,8 +27,8 @@ run() {
     # The device's rings are big for a sanitizer's quarantine: without a limit most of the time goes
     # into fresh pages.
     UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=quarantine_size_mb=16 \
-        "$here/fixed.sh" "$tree/fuzz/$name" -max_total_time="$seconds" -timeout=10 \
-        -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+        "$here/fixed.sh" "$tree/fuzz/$name" -max_total_time="$seconds" -timeout=60 \
+        -seed="${FUZZ_SEED:-0}" -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
         -artifact_prefix="$tree/artifacts/$name-" "$@"
 }
 
