@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watch over turns: while a share has work all the time, no other gets more than its weight's
-// part beside it, but for two rounds, what a turn can cost, and what the share itself has had in
-// advance when the watch begins; nor by coming and going.
+// part beside it, but for two rounds, what turns can cost, one that is under way when the watch
+// begins among them, and what the share itself has had in advance then; nor by coming and going.
 #include "sim/tenant_world.h"
 
 #include <stdarg.h>
@@ -32,8 +32,8 @@ static void compare(struct vb_tenantworld *w, uint32_t i, uint32_t j)
 {
     const struct vb_tenant *a = &w->tenant[i], *b = &w->tenant[j];
     double got = by_weight(a, a->units - a->own), other = by_weight(b, b->units - a->base[j]);
-    double most =
-        2 * ROUND + by_weight(a, a->ahead) + by_weight(a, a->bill_max) + by_weight(b, b->bill_max);
+    double most = 2 * ROUND + by_weight(a, a->ahead) + by_weight(a, a->bill_max) +
+                  2 * by_weight(b, b->bill_max);
 
     if (other - got > most)
         violate(w,
