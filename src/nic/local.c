@@ -103,7 +103,7 @@ static inline uint8_t *far_room(const struct vb_pu *pu, const struct vb_qpc *qp,
         return NULL;
     uint64_t offset = be64toh(r->raddr) - m->start;
     *room = m->len - offset;
-    return offset < m->len ? m->base + offset : NULL;
+    return offset < m->len ? vb_mkey_byte(m, offset) : NULL;
 }
 
 SLOWLY enum vb_cqe_syndrome resolve_one(struct vb_pu *pu, const struct vb_qpc *qp,
@@ -298,7 +298,7 @@ struct vb_local_end vb_local_read(struct vb_pu *pu, struct vb_qpc *qp,
         uint32_t len = near && offset < near->words ? short_length(s->byte_count) : 0;
         if (len == 0)
             return read_long(pu, qp, ctrl, (uint32_t)(s - e.data), (uint64_t)(from - begin));
-        move(near->base + offset, from, len);
+        move(vb_mkey_byte(near, offset), from, len);
         from += len;
     }
     return begin ? moved((uint32_t)(from - begin)) : read_long(pu, qp, ctrl, 0, 0);

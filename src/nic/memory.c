@@ -296,7 +296,7 @@ static enum vb_mem_refusal judge(const struct vb_mkey_table *t, struct vb_access
     uint64_t offset = addr - m->start;
     if (addr < m->start || offset > m->len || len > m->len - offset)
         return VB_MEM_BOUNDS;
-    *ptr = m->base + offset;
+    *ptr = vb_mkey_byte(m, offset);
     if (t->copier && is_copied(t, m))
         return VB_MEM_COPIED;
     bool stores = need & (VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC);
@@ -385,7 +385,7 @@ static enum vb_mem_refusal bind(struct vb_mkey_table *t, struct vb_accessor who,
     w->access = b->access;
     w->start = b->start;
     w->len = b->len;
-    w->base = region->base + (b->addr - region->start);
+    w->base = vb_mkey_byte(region, b->addr - region->start);
     return VB_MEM_OK;
 }
 

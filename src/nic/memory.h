@@ -91,6 +91,12 @@ struct vb_mkey {
     uint64_t words;  // of a region: at how many places 8 bytes can begin; of a copied one: whose
 };
 
+// By integers: a region of all memory begins at NULL.
+static inline uint8_t *vb_mkey_byte(const struct vb_mkey *m, uint64_t offset)
+{
+    return (uint8_t *)((uintptr_t)m->base + offset);
+}
+
 // Open addressing by the upper 24 bits of the key, which are drawn from a secret: a peer that has
 // seen keys cannot tell the next.
 struct vb_mkey_table {
@@ -158,7 +164,7 @@ static inline uint8_t *vb_mkey_at(const struct vb_mkey *m, uint64_t addr, uint64
 {
     uint64_t offset = addr - m->start; // past the end if addr lies before the start
 
-    return len > m->len || offset > m->len - len ? NULL : m->base + offset;
+    return len > m->len || offset > m->len - len ? NULL : vb_mkey_byte(m, offset);
 }
 
 // A zero-length access still needs a valid key, domain and right; its address is not looked at.
@@ -170,7 +176,7 @@ static inline enum vb_mem_refusal vb_mem_access(struct vb_mkey_table *t, struct 
     uint64_t offset = m ? addr - m->start : 0, last; // past the end if addr lies before the start
 
     if (m && !__builtin_sub_overflow(m->len, len, &last) && offset <= last) {
-        *ptr = m->base + offset;
+        *ptr = vb_mkey_byte(m, offset);
         return VB_MEM_OK;
     }
     return vb_mem_judge(t, who, key, addr, len, need, ptr);

@@ -30,8 +30,8 @@ static inline bool vb_words_find(const struct vb_pu *pu, const struct vb_qpc *qp
     uint64_t near_offset = be64toh(s->addr) - n->start, far_offset = be64toh(r->raddr) - f->start;
     if (near_offset >= n->words || far_offset >= f->words)
         return false;
-    *near = n->base + near_offset;
-    *far = f->base + far_offset;
+    *near = vb_mkey_byte(n, near_offset);
+    *far = vb_mkey_byte(f, far_offset);
     return true;
 }
 
