@@ -46,22 +46,28 @@ static uint32_t where(const struct vb_simflow *w, uint32_t pointer)
 
 static void run_list(struct vb_simflow *w, const struct vb_stmt *s);
 
+// A variable by its handle; handles count from 1.
+static uint64_t *var(struct vb_simflow *w, uint32_t handle)
+{
+    return &w->var[handle - 1];
+}
+
 static void run_simple(struct vb_simflow *w, const struct vb_stmt *s)
 {
-    uint64_t *v = w->var - 1; // handles count from 1
+    uint64_t loaded = 0;
 
     switch (s->kind) {
-    case VB_STMT_SET: v[s->to] = s->value; break;
-    case VB_STMT_MOVE: v[s->to] = v[s->a]; break;
-    case VB_STMT_CALC: v[s->to] = calc(s->op, v[s->a], v[s->b]); break;
+    case VB_STMT_SET: *var(w, s->to) = s->value; break;
+    case VB_STMT_MOVE: *var(w, s->to) = *var(w, s->a); break;
+    case VB_STMT_CALC: *var(w, s->to) = calc(s->op, *var(w, s->a), *var(w, s->b)); break;
     case VB_STMT_LOAD:
-        v[s->to] = 0;
         for (uint32_t i = 0, at = where(w, s->a); i < s->bytes; i++)
-            v[s->to] = v[s->to] << 8 | w->memory[at + i];
+            loaded = loaded << 8 | w->memory[at + i];
+        *var(w, s->to) = loaded;
         break;
     default:
         for (uint32_t i = 0, at = where(w, s->to); i < s->bytes; i++)
-            w->memory[at + i] = (uint8_t)(v[s->a] >> 8 * (s->bytes - 1 - i));
+            w->memory[at + i] = (uint8_t)(*var(w, s->a) >> 8 * (s->bytes - 1 - i));
         break;
     }
 }
@@ -70,8 +76,7 @@ static void run_one(struct vb_simflow *w, const struct vb_stmt *s)
 {
     switch (s->kind) {
     case VB_STMT_IF:
-        run_list(w, holds(s, w->var[s->a - 1], s->b ? w->var[s->b - 1] : s->value) ? s->body
-                                                                                   : s->other);
+        run_list(w, holds(s, *var(w, s->a), s->b ? *var(w, s->b) : s->value) ? s->body : s->other);
         break;
     case VB_STMT_REPEAT:
         for (uint32_t i = 0; i < s->times && !w->broken; i++)
