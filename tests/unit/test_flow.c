@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "chain/machine.h"
 #include "flow_kit.h"
+#include "fresh_seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,9 +75,9 @@ static uint32_t widths(const struct vb_simflow_tally *t)
 
 static void test_random_programs(void **state)
 {
-    const char *text = getenv("FLOW_PROGRAMS"), *from = getenv("FLOW_FROM");
+    const char *text = getenv("FLOW_PROGRAMS");
     uint64_t programs = text ? strtoull(text, NULL, 0) : 2000;
-    uint64_t first = from ? strtoull(from, NULL, 0) : 1;
+    uint64_t first = fresh_seed();
     struct vb_simflow_tally t = {0};
 
     (void)state;

