@@ -43,7 +43,7 @@ struct pingpong {
     unsigned sent, sent_done, received;
 };
 
-static void die(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void die(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
