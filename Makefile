@@ -5,17 +5,13 @@ BUILD        := build
 PREFIX       ?= /usr/local
 DESTDIR      ?=
 FUZZ_SECONDS ?= 600
-SOAK_SEEDS   ?= 2000
-SOAK_GETS    ?= 40000000
-CROWD_SECONDS ?= 600
-CRASH_ROUNDS ?= 1000
+PARTS        ?=
 CMAKE_FLAGS  ?=
 
 # Only what is wrong is worth a line: errors and warnings go to stderr.
 CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
-CTEST     := ctest --test-dir $(BUILD) --output-on-failure --no-label-summary -j2
 
-.PHONY: all help demo test sanitize fuzz soak soak-get soak-crowd soak-crash soak-linux bench bench-hull bench-hull-crowd bench-isolation format install clean configure tests
+.PHONY: all help demo test sanitize fuzz test-long bench bench-hull bench-hull-crowd bench-isolation format install clean configure tests
 
 all: configure ## build the command, build/verbena, and the library
 	@cmake --build $(BUILD)
@@ -27,38 +23,20 @@ demo: configure ## two NICs in two processes on this machine: what it does and h
 	@cmake --build $(BUILD) --target verbena
 	@scripts/demo.sh
 
-test: tests ## every test: unit, sim, tidy, linux, capture, sanitizers, short fuzzing
-	@scripts/test.sh $(BUILD)
+test: tests ## every test once: unit, simulator, sanitizers, short fuzzing, mutants, Linux, programs
+	@scripts/suite.py $(BUILD)
 
 sanitize: tests ## only the unit and simulator tests under the sanitizers
-	@$(CTEST) -L sanitize
+	@scripts/suite.py $(BUILD) -L sanitize
 
 fuzz: ## every fuzzer for FUZZ_SECONDS (600) each
 	@scripts/setup.sh build test
-	@scripts/flavour.sh fuzz $(BUILD)/fuzz
-	@scripts/fuzz.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
+	@scripts/flavour.sh asan $(BUILD)/asan
+	@scripts/fuzz.sh $(BUILD)/asan $(FUZZ_SECONDS)
 
-soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
-	@$(BUILD)/verbena sim --seeds $(SOAK_SEEDS)
-	@sim/mutants/run.sh
-	@sim/mutants/run.sh --chain
-	@sim/mutants/run.sh --cm
-
-soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's CPU asleep
-	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port shm
-	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port udp
-
-soak-crowd: tests ## 50 servers and 200 clients of rdma_cm for CROWD_SECONDS (600), killed and stopped
-	@tests/verbs/crowd_test.py --build $(BUILD) --servers 50 --clients 200 --seconds $(CROWD_SECONDS)
-
-soak-crash: all ## a service answers gets while its application is killed CRASH_ROUNDS (1000) times
-	@bench/crash.py --build $(BUILD) --rounds $(CRASH_ROUNDS) --strict
-
-soak-linux: tests ## every program against Linux's soft-RoCE in both roles, and rsockets everywhere
-	@tests/linux/pingpong_test.py --build $(BUILD) --full
-	@tests/linux/programs_test.py --build $(BUILD) --full
-	@tests/linux/cm_programs_test.py --build $(BUILD) --full
-	@tests/verbs/rsockets_test.py --build $(BUILD) --full
+test-long: tests ## what a release needs, at full size, in parts of 20 minutes; PARTS='sim-* crash' chooses
+	@scripts/flavour.sh asan $(BUILD)/asan
+	@scripts/long.py --build $(BUILD) $(PARTS)
 
 bench: all ## the benchmarks, side by side with what a user would take instead
 	@scripts/setup.sh bench

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh TREE SECONDS [FUZZER...]: runs each fuzzer built in TREE for SECONDS, all by default, two
-# at a time. Seeds come from fuzz/corpus/FUZZER, words from fuzz/FUZZER.dict; what is found stays in
-# TREE/corpus and TREE/artifacts, and what several fuzzers say in TREE/logs. FUZZ_SEED is where a
-# fuzzer begins to draw; without it each run draws others.
+# at a time. Each replays fuzz/corpus/FUZZER first; words come from fuzz/FUZZER.dict. An input that
+# crashes stays in TREE/artifacts, and what several fuzzers print in TREE/logs. With VERBENA_SEED a
+# fuzzer draws from that seed and starts from the committed corpus alone; without it each run draws
+# others, and starts from what earlier runs have left in TREE/corpus as well.
 set -eu
 
 here=$(dirname "$0")
@@ -12,8 +13,14 @@ tree=$1
 seconds=$2
 shift 2
 
+seed=${VERBENA_SEED:-0}
+
 run() {
     found=$tree/corpus/$1
+    if [ "$seed" -ne 0 ]; then
+        found=$(mktemp -d)
+        trap 'rm -rf "$found"' EXIT
+    fi
     mkdir -p "$found" "$tree/artifacts"
     set -- "$1" "$found"
     if [ -d "$source/corpus/$1" ]; then
@@ -28,7 +35,7 @@ run() {
     # into fresh pages.
     UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=quarantine_size_mb=16 \
         "$here/fixed.sh" "$tree/fuzz/$name" -max_total_time="$seconds" -timeout=60 \
-        -seed="${FUZZ_SEED:-0}" -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+        -seed="$seed" -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
         -artifact_prefix="$tree/artifacts/$name-" "$@"
 }
 
@@ -44,7 +51,7 @@ if [ $# -eq 0 ]; then
     exit 1
 fi
 if [ $# -eq 1 ]; then
-    echo "fuzz.sh: $1 for $seconds s"
+    echo "fuzz.sh: $1 for $seconds s, seed $seed"
     run "$1"
     exit
 fi

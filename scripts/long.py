@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""long.py [--build TREE] [--list] [--again] [PART...]: the tests that a release needs, at full size.
+
+They come in parts of at most 20 minutes on two cores. The table in docs/testing.md holds each part's
+last result with the commit it was run on. A result holds while the files that the part builds from
+stay the same: then the part is not run again, unless --again asks for it. So a run that was
+interrupted goes on where it stopped. Names select parts; a name may end with '*'.
+"""
+
+import argparse
+import datetime
+import fnmatch
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+import suite  # pylint: disable=wrong-import-position
+
+TABLE = ROOT / "docs/testing.md"
+BEGIN, END = "<!-- long: begin -->", "<!-- long: end -->"
+LIMIT_S = 20 * 60
+FUZZ_SECONDS = 600
+FUZZERS_AT_ONCE = 4  # in one part, two at a time
+
+PURE = ["CMakeLists.txt", "cmake", "include", "src/base", "src/wire", "src/nic", "src/cm",
+        "src/chain", "src/cost"]
+SIM = PURE + ["src/port", "src/host", "src/cli", "sim"]
+ALL = ["CMakeLists.txt", "cmake", "include", "src", "presets"]
+SEEDS_A_PART = 2500
+
+
+def parts(build, seed):
+    """[(name, command, files and folders that it builds from)]"""
+    sim = f"{build}/verbena sim"
+    rows = [(f"sim-{i + 1}", f"{sim} --seeds {SEEDS_A_PART} --start {seed + i * SEEDS_A_PART}"
+             " --require-coverage", SIM) for i in range(4)]
+    rows += [
+        ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
+        ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
+        ("flow", f"env FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + ["sim", "tests/unit"]),
+        ("linux-pingpong", f"tests/linux/pingpong_test.py --build {build} --full",
+         ALL + ["tests/linux"]),
+        ("linux-programs", f"tests/linux/programs_test.py --build {build} --full",
+         ALL + ["tests/linux"]),
+        ("linux-cm", f"tests/linux/cm_programs_test.py --build {build} --full",
+         ALL + ["tests/linux"]),
+        ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", ALL + ["tests/verbs"]),
+        ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
+         " --seconds 600", ALL + ["tests/verbs"]),
+        ("crash", f"bench/crash.py --build {build} --rounds 1000 --strict", ALL + ["bench"]),
+        ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
+        ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
+    ]
+    fuzzers = sorted(path.stem for path in (ROOT / "fuzz").glob("fuzz_*.c"))
+    for i in range(0, len(fuzzers), FUZZERS_AT_ONCE):
+        some = " ".join(fuzzers[i:i + FUZZERS_AT_ONCE])
+        rows.append((f"fuzz-{i // FUZZERS_AT_ONCE + 1}",
+                     f"scripts/fuzz.sh {build}/asan {FUZZ_SECONDS} {some}", ALL + ["fuzz"]))
+    return rows
+
+
+def digest(paths):
+    """Of the files below some paths, as they are in the working tree."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--", *paths],
+                            capture_output=True, text=True, check=True).stdout
+    total = hashlib.sha256()
+    for name in sorted(filter(None, listed.split("\0"))):
+        path = ROOT / name
+        if path.exists():
+            total.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return total.hexdigest()[:12]
+
+
+def read_table(text):
+    """{part: cells} of the table between the marks."""
+    body = text[text.index(BEGIN):text.index(END)]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in body.splitlines() if line.startswith("| ")]
+    return {cells[0]: cells for cells in rows[1:]}
+
+
+def write_table(rows, order):
+    head = ["| part | result | s | commit | date | inputs | command |",
+            "|---|---|---|---|---|---|---|"]
+    lines = ["| " + " | ".join(rows[name]) + " |" for name in order if name in rows]
+    text = TABLE.read_text()
+    new = f"{BEGIN}\n" + "\n".join(head + lines) + f"\n{END}"
+    TABLE.write_text(re.sub(re.escape(BEGIN) + ".*" + re.escape(END), lambda _: new, text,
+                            flags=re.S))
+
+
+def commit():
+    dirty = subprocess.run(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no",
+                            "--", ":!docs"], capture_output=True, text=True, check=True).stdout
+    return (suite.commit() or "none")[:12] + ("+" if dirty.strip() else "")
+
+
+def run(name, command, log):
+    """(passed, seconds, the last line it printed)."""
+    print(f"{name}: {command}", flush=True)
+    began = time.monotonic()
+    with open(log, "w", encoding="utf-8") as out:
+        try:
+            status = subprocess.run(command.split(), cwd=ROOT, stdout=out,
+                                    stderr=subprocess.STDOUT, timeout=LIMIT_S,
+                                    check=False).returncode
+        except subprocess.TimeoutExpired:
+            status = "time-out"
+    took = time.monotonic() - began
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else "no output"
+    if status:
+        print("\n".join(lines[-40:]))
+    last = last if status == 0 else f"FAILED ({status}): {last}"
+    return status == 0, took, last.replace("|", "/")[:150]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--list", action="store_true", help="show which results hold; run nothing")
+    parser.add_argument("--again", action="store_true", help="run parts whose result holds, too")
+    parser.add_argument("part", nargs="*", default=["*"])
+    args = parser.parse_args()
+
+    seed, origin = suite.draw_seed()
+    every = parts(args.build, seed)
+    chosen = [row for row in every if any(fnmatch.fnmatch(row[0], p) for p in args.part)]
+    if not chosen:
+        sys.exit(f"long.py: no part '{' '.join(args.part)}'; one of {' '.join(r[0] for r in every)}")
+    os.environ["CI"] = "true"
+    logs = ROOT / args.build / "long"
+    logs.mkdir(parents=True, exist_ok=True)
+    print(f"seed {seed} ({origin})")
+
+    failed = []
+    for name, command, inputs in chosen:
+        rows = read_table(TABLE.read_text())
+        mark = digest(inputs)
+        holds = name in rows and rows[name][5] == mark and not rows[name][1].startswith("FAILED")
+        if holds and not args.again or args.list:
+            state = f"holds, of commit {rows[name][3]}" if holds else "has to run"
+            print(f"{name}: {state}")
+            continue
+        passed, took, last = run(name, command, logs / f"{name}.log")
+        rows[name] = [name, last, f"{took:.0f}", commit(), datetime.date.today().isoformat(), mark,
+                      f"`{command}`"]
+        write_table(rows, [row[0] for row in every])
+        print(f"{name}: {last}, {took:.0f} s", flush=True)
+        if not passed:
+            failed.append(name)
+    if failed:
+        sys.exit(f"failed: {' '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

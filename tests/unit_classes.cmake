@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# Unit tests by what runs in them. One that is in no list runs in every tree; suite.classes checks the
+# lists against what the programs import.
+
+# No thread, process or socket: they run once, under the address and undefined-behaviour sanitizers.
+set(pure
+    answers atomic atomic_requester base chain_check chain_code chain_image chain_manual
+    chain_mutants chain_random chain_text chain_trace clock cm cm_message cm_refusal cm_route
+    completer completion congestion construct_cost cost credit credit_requester cross cross_wire
+    dcqcn driver driver_verbs events faults faults_text faulty flow flow_turing flush found
+    funnel hash_get hash_two hist hull_config icrc imm incast isolation list_loop list_walk
+    local loop memory memory_kinds mov numbers offload_hostile offload_message opcode outliving
+    pace packet pcapng peer poll pu qp read read_serve replay requester responder rs_config
+    rs_dests rs_sets rs_stream rs_wire simnet siphash srq steer table timer trace turns uc ud
+    universal window wr_verbs xrc)
+# No thread: nothing for the thread sanitizer to see.
+set(one_thread
+    auto ecn mail manage registry shm shm_hostile shm_place shm_replies shm_units udp udp6
+    udp_lent udp_room)
+# The simulator, which links more than it starts.
+set(simulators sim sim_chains sim_cm)
+# Many processes that wait for each other most of the time, on code that others have under a sanitizer.
+set(crowds hull_address sharing town)
+# Threads that others have under the thread sanitizer; most of it is what exit() and _exit() leave.
+set(ends process)
+# A rate over many programs, of code that others have under a sanitizer.
+set(rates chain_mutants)
+set(waiting auto channel hull_clock hull_managers inspect managers udp_room units_park)
+
+set(not_plain ${pure})
+list(REMOVE_ITEM not_plain ${rates})
+set(not_asan ${crowds} ${rates})
+set(not_tsan ${pure} ${one_thread} ${simulators} ${crowds} ${ends})
