@@ -7,6 +7,7 @@
 #include "cost/model.h"
 #include "port/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +48,13 @@ static bool measure(struct vb_figures_here *h, struct vb_perf_plan plan, struct 
     return false;
 }
 
-double vb_figures_here_verb(struct vb_figures_here *h, enum vb_perf_op op, char *error)
+double vb_figures_here_verb(struct vb_figures_here *h, enum vb_perf_op op, uint32_t bytes,
+                            char *error)
 {
     struct vb_perf_row row;
 
-    if (!measure(h, (struct vb_perf_plan){.op = op, .size = 64, .depth = 1}, &row, error))
-        return -1;
+    if (!measure(h, (struct vb_perf_plan){.op = op, .size = bytes, .depth = 1}, &row, error))
+        return NAN;
     return (double)row.latency[VB_PERF_NIC].p50_ns / 1e3;
 }
 
@@ -82,23 +84,22 @@ static int by_value(const void *a, const void *b)
 
 double vb_figures_here_run(struct vb_image *image, char *error)
 {
-    double ns[RUNS] = {-1};
-    int runs = image ? RUNS : 0;
+    double ns[RUNS];
+    int runs = 0;
 
-    for (int i = 0; i < runs; i++) {
+    for (; image && runs < RUNS; runs++) {
         struct vb_machine *m = vb_machine_create(image, &(struct vb_machine_opts){0}, error);
-        if (!m) {
-            ns[0] = -1;
-            runs = 0;
+        if (!m)
             break;
-        }
         uint64_t begin = vb_clock_ns();
         vb_machine_poll(m);
-        ns[i] = (double)(vb_clock_ns() - begin);
+        ns[runs] = (double)(vb_clock_ns() - begin);
         vb_machine_destroy(m);
     }
     if (image)
         vb_image_destroy(image);
-    qsort(ns, (size_t)runs, sizeof *ns, by_value);
-    return ns[runs / 2];
+    if (runs < RUNS)
+        return NAN;
+    qsort(ns, RUNS, sizeof *ns, by_value);
+    return ns[RUNS / 2];
 }

@@ -19,8 +19,9 @@ struct vb_figures_here {
 bool vb_figures_here_open(struct vb_figures_here *h, double seconds, char *error);
 void vb_figures_here_close(struct vb_figures_here *h);
 
-// The median of 64 bytes' latency in microseconds; negative: error says why.
-double vb_figures_here_verb(struct vb_figures_here *h, enum vb_perf_op op, char *error);
+// The median of the operation's latency in microseconds; NAN: error says why.
+double vb_figures_here_verb(struct vb_figures_here *h, enum vb_perf_op op, uint32_t bytes,
+                            char *error);
 
 // A get; `list`: the key is in one of so many first nodes of a list, and the chain stops there.
 struct vb_figures_get {
@@ -34,7 +35,7 @@ bool vb_figures_here_get(struct vb_figures_here *h, const struct vb_figures_get 
                          struct vb_perf_way way[VB_PERF_WAYS], char *error);
 
 // Nanoseconds until the core has executed the program, the median of a few runs; takes the image.
-// Negative: error says why.
+// NAN: error says why.
 double vb_figures_here_run(struct vb_image *image, char *error);
 
 #endif

@@ -2,9 +2,8 @@
 // Pictures of RedN's figures 10 and 13: on the model, and on this machine.
 #include "cli/figures_plot.h"
 
-#include "cli/figures_redn.h"
-
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +11,16 @@
 #include <unistd.h>
 
 enum {
-    POINTS = 8,
-    CURVES = 7,
-    NODES = 8,
+    POINTS = VB_LIST_NODES,
+    CURVES = 8,
     VALUE = 64,
 };
 
 // Rows of a table for gnuplot: what is on the axis, and a column for each curve; negative: none.
 struct picture {
-    const char *name, *title, *axis;
+    const char *name;
+    char title[80];
+    const char *axis;
     const char *curve[CURVES];
     bool powers; // of two on both axes
     uint32_t points;
@@ -49,17 +49,17 @@ static void write_data(FILE *out, const struct picture *p)
     fputs("EOD\n", out);
 }
 
-static int draw(const char *directory, const struct picture *p, char *error)
+static int draw(const char *directory, const struct picture *p, const char *tail, char *error)
 {
     FILE *out = popen("gnuplot", "w");
 
     if (!out)
         return snprintf(error, VB_COST_TEXT, "gnuplot does not start: %s", strerror(errno)), -1;
     fprintf(out,
-            "set terminal svg size 720,440 dynamic background 'white'\nset output '%s/%s.svg'\n"
+            "set terminal svg size 720,440 dynamic background 'white'\nset output '%s/%s%s.svg'\n"
             "set title \"%s\"\nset xlabel \"%s\"\nset ylabel \"microseconds\"\nset grid\n"
             "set key left top\nset datafile missing '?'\n%s",
-            directory, p->name, p->title, p->axis,
+            directory, p->name, tail, p->title, p->axis,
             p->powers ? "set logscale xy 2\n" : "set yrange [0:*]\n");
     write_data(out, p);
     const char *word = "plot";
@@ -72,8 +72,8 @@ static int draw(const char *directory, const struct picture *p, char *error)
     }
     fputs("\n", out);
     if (pclose(out) != 0)
-        return snprintf(error, VB_COST_TEXT, "gnuplot could not draw %s/%s.svg", directory,
-                        p->name),
+        return snprintf(error, VB_COST_TEXT, "gnuplot could not draw %s/%s%s.svg", directory,
+                        p->name, tail),
                -1;
     return 0;
 }
@@ -109,7 +109,7 @@ static void clear(struct picture *p)
 }
 
 static bool gather_gets(struct picture *p, struct vb_figures_here *here,
-                        struct vb_cost_preset *const preset[2], char *error)
+                        struct vb_cost_preset *const preset[VB_READINGS], char *error)
 {
     static const uint32_t sizes[] = {64, 256, 1024, 4096, 16384, 65536};
 
@@ -118,8 +118,8 @@ static bool gather_gets(struct picture *p, struct vb_figures_here *here,
     for (uint32_t i = 0; i < p->points; i++) {
         const struct vb_figures_get get = {.bytes = sizes[i], .via = VB_PERF_VIA_ALL};
         p->x[i] = sizes[i];
-        for (int c = 0; c < 2; c++)
-            if ((p->y[i][c] = vb_figures_get_us(sizes[i], preset[c], error)) < 0)
+        for (int c = 0; preset && c < VB_READINGS; c++)
+            if (isnan(p->y[i][c] = vb_figures_get_us(sizes[i], preset[c], error)))
                 return false;
         if (!measure_gets(here, &get, p->y[i], error))
             return false;
@@ -133,45 +133,47 @@ static double mean_walk(uint32_t range, bool stops, const struct vb_cost_preset 
 {
     double sum = 0;
 
-    for (uint32_t n = 0; n < range; n++) {
-        double walk = vb_figures_list_us(n, stops, preset, error);
-        if (walk < 0)
-            return -1;
-        sum += walk;
-    }
+    for (uint32_t n = 0; n < range; n++)
+        sum += vb_figures_list_us(n, stops, preset, error);
     return sum / range;
 }
 
+static bool measure_lists(struct vb_figures_here *here, uint32_t range, double *y, char *error)
+{
+    struct vb_perf_way way[VB_PERF_WAYS];
+    struct vb_figures_get get = {.bytes = VALUE, .list = range, .via = VB_PERF_VIA_ALL};
+
+    if (!vb_figures_here_get(here, &get, way, error))
+        return false;
+    y[0] = us_of(&way[VB_PERF_VIA_CHAIN]);
+    y[2] = us_of(&way[VB_PERF_VIA_CHASE]);
+    y[3] = us_of(&way[VB_PERF_VIA_RPC]);
+    get.stops = true;
+    get.via = VB_PERF_VIA_CHAIN;
+    if (!vb_figures_here_get(here, &get, way, error))
+        return false;
+    y[1] = us_of(&way[VB_PERF_VIA_CHAIN]);
+    return true;
+}
+
 static bool gather_lists(struct picture *p, struct vb_figures_here *here,
-                         struct vb_cost_preset *const preset[2], char *error)
+                         struct vb_cost_preset *const preset[VB_READINGS], char *error)
 {
     clear(p);
-    p->points = NODES;
-    for (uint32_t i = 0; i < NODES; i++) {
-        struct vb_perf_way way[VB_PERF_WAYS];
-        struct vb_figures_get get = {.bytes = VALUE, .list = i + 1, .via = VB_PERF_VIA_ALL};
+    p->points = VB_LIST_NODES;
+    for (uint32_t i = 0; i < VB_LIST_NODES; i++) {
         p->x[i] = i + 1;
-        for (int c = 0; c < 2; c++)
-            if ((p->y[i][c] = mean_walk(i + 1, c == 1, preset[0], error)) < 0)
+        for (int c = 0; preset && c < 2 * VB_READINGS; c++)
+            if (isnan(p->y[i][c] = mean_walk(i + 1, c % 2, preset[c / 2], error)))
                 return false;
-        if (!here)
-            continue;
-        if (!vb_figures_here_get(here, &get, way, error))
+        if (here && !measure_lists(here, i + 1, p->y[i] + 2 * VB_READINGS, error))
             return false;
-        p->y[i][2] = us_of(&way[VB_PERF_VIA_CHAIN]);
-        p->y[i][4] = us_of(&way[VB_PERF_VIA_CHASE]);
-        p->y[i][5] = us_of(&way[VB_PERF_VIA_RPC]);
-        get.stops = true;
-        get.via = VB_PERF_VIA_CHAIN;
-        if (!vb_figures_here_get(here, &get, way, error))
-            return false;
-        p->y[i][3] = us_of(&way[VB_PERF_VIA_CHAIN]);
     }
     return true;
 }
 
 int vb_figures_plot(const char *directory, struct vb_figures_here *here,
-                    struct vb_cost_preset *const preset[2], char *error)
+                    struct vb_cost_preset *const preset[VB_READINGS], char *error)
 {
     struct picture gets = {
         .name = "redn-figure-10",
@@ -182,12 +184,16 @@ int vb_figures_plot(const char *directory, struct vb_figures_here *here,
                   "polling server, this machine", "blocking server, this machine"},
         .powers = true};
     struct picture lists = {.name = "redn-figure-13",
-                            .title = "Walks of a list of 8 (RedN, figure 13)",
                             .axis = "the key is in one of the first",
                             .curve = {"chain, connectx5-a", "chain with a stop, connectx5-a",
+                                      "chain, connectx5-b", "chain with a stop, connectx5-b",
                                       "chain, this machine", "chain with a stop, this machine",
                                       "READ after READ, this machine",
                                       "polling server, this machine"}};
+    const char *tail = preset ? "" : "-here";
+
+    snprintf(lists.title, sizeof lists.title, "Walks of a list of %d (RedN, figure 13)",
+             VB_LIST_NODES);
 
     if (!has_gnuplot())
         return snprintf(error, VB_COST_TEXT,
@@ -201,5 +207,5 @@ int vb_figures_plot(const char *directory, struct vb_figures_here *here,
                -1;
     if (!gather_gets(&gets, here, preset, error) || !gather_lists(&lists, here, preset, error))
         return -1;
-    return draw(directory, &gets, error) < 0 ? -1 : draw(directory, &lists, error);
+    return draw(directory, &gets, tail, error) < 0 ? -1 : draw(directory, &lists, tail, error);
 }

@@ -4,7 +4,9 @@
 
 import glob
 import json
+import math
 import os
+import re
 import shutil
 import tempfile
 import unittest
@@ -115,30 +117,78 @@ class Figures(unittest.TestCase):
     def test_the_document_is_what_the_command_prints(self):
         with open(os.path.join(ROOT, "docs/figures/redn.md"), encoding="utf-8") as file:
             text = file.read()
-        lines = []
-        for line in text[text.index("| where |"):].splitlines():
-            cells = line.split("|")
-            if len(cells) == 9:  # what was measured is another machine's
-                del cells[6]
-            lines.append("|".join(cells))
-        self.assertEqual("\n".join(lines) + "\n", self.done("redn", "--model"))
+        block = text.split("<!-- bench: redn-model -->\n")[1].split("<!-- end -->")[0]
+        self.assertIn(self.done("redn", "--model"), block)
 
     def test_rows_are_marked_and_what_is_not_run_is_said(self):
         listed = self.done("--list").splitlines()
-        rows = [row for row in self.done("redn", "--model").splitlines()
-                if row.startswith(("| fig", "| tab"))]
+        rows = self.rows("redn", "--model")
         self.assertEqual(len(rows), len([row for row in listed if row.startswith("redn")]))
         for row in rows:
             self.assertRegex(row, r"\*(input|fitted|predicted)\* \|$")
         self.assertIn("not run: figure 13", "\n".join(listed))
 
+    def rows(self, *words):
+        return [row for row in self.done(*words).splitlines() if row.startswith(("| fig", "| tab"))]
+
+    def test_one_preset_serves_all_experiments_on_a_card(self):
+        named = {"ConnectX-3": "connectx3", "ConnectX-6": "connectx6",
+                 "two ports": "connectx5-dual-port"}
+        for row in self.rows("redn", "--model"):
+            own = [preset for card, preset in named.items() if card in row]
+            first, second = row.split("|")[4:6]
+            self.assertEqual(first.strip() == "-", bool(own), row)  # A has no such preset
+            self.assertEqual(re.findall(r"connectx[\w-]+", first + second), own, row)
+        # Preset A runs one entry of a program at a time: it cannot have the rate of many queues.
+        off = [row.split("|")[4] for row in self.rows("redn", "--model") if "| table 3 | READ" in row]
+        self.assertRegex(off[0], r"\(-\d\d %\)")
+
+    def test_rows_that_follow_from_an_input_are_no_predictions(self):
+        predicted = [row for row in self.rows("redn", "--model") if "*predicted*" in row]
+        self.assertEqual([row.split("|")[2].strip().split(",")[0] for row in predicted],
+                         ["if", "while", "a second bucket", "a second bucket",
+                          "lists of 8: READ by READ / chain"])
+
+    def test_misfits_are_computed_and_explained(self):
+        text = self.done("redn", "--model")
+        misfits = text.split("Does not fit")[1].split("Not run")[0]
+        for row in self.rows("redn", "--model"):
+            where, what = [cell.strip() for cell in row.split("|")[1:3]]
+            off = [abs(int(cell)) for cell in re.findall(r"\(([+-]\d+) %\)", row)]
+            self.assertEqual(f"{where}, {what}" in misfits, not off or max(off) > 10, row)
+        self.assertNotIn("not explained", misfits)
+
+    def test_explanations_contain_no_figures(self):
+        lines = [line for line in self.done("redn", "--model").splitlines() if line.startswith("- ")]
+        self.assertGreater(len(lines), 9)
+        for line in lines:
+            # Names, sizes and computed deviations aside.
+            rest = re.sub(r"(figure|figures|table) \d+|connectx\d-?\w?|ConnectX-\d|lists of \d+|"
+                          r"\d+ K?B\b|[+-]\d+ %", "", line)
+            self.assertNotRegex(rest, r"\d", line)
+
+    def measured(self, *words):
+        """The cells of both kinds of measurement, by row."""
+        rows = [row.split("|") for row in self.rows("redn", "--seconds", "0.02", *words)]
+        first = 6 if not words else 4
+        return [(row[2].strip(), row[first].strip(), row[first + 1].strip()) for row in rows]
+
     def test_this_machine_is_measured_in_the_same_run(self):
-        rows = [row.split("|") for row in self.done("redn", "--seconds", "0.02").splitlines()
-                if row.startswith(("| fig", "| tab"))]
-        measured = [row[6].strip() for row in rows]
-        self.assertGreater(len([value for value in measured if value != "-"]), 15)
-        for value in measured:
-            self.assertTrue(value == "-" or float(value) >= 0, value)
+        rows = self.measured()
+        self.assertGreater(len([row for row in rows if row[1:] != ("-", "-")]), 15)
+        for _, between, local in rows:
+            self.assertIn("-", (between, local))
+            for value in (between, local):
+                self.assertTrue(value in "-?" or math.isfinite(float(value)), value)
+
+    def test_local_entries_have_a_column_of_their_own(self):
+        head = self.done("redn", "--here", "--seconds", "0.02").splitlines()[0]
+        self.assertIn("| here: two processes, udp | here: local entries, one process |", head)
+        rows = {what: (between, local) for what, between, local in self.measured("--here")}
+        self.assertEqual(rows["READ, 64 B"][1], "-")
+        for what in ("CAS", "if", "one more, queue order"):
+            self.assertEqual(rows[what][0], "-", what)
+            self.assertNotEqual(rows[what][1], "-", what)
 
     def test_plots(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -154,12 +204,18 @@ class Figures(unittest.TestCase):
             for name in os.listdir(place):
                 with open(os.path.join(place, name), encoding="utf-8") as file:
                     self.assertIn("connectx5-a", file.read())
+            self.assertEqual(run("figures", "redn", "--here", "--seconds", "0.02", "--plots",
+                                 place).returncode, 0)
+            with open(os.path.join(place, "redn-figure-13-here.svg"), encoding="utf-8") as file:
+                text = file.read()
+            self.assertNotIn("connectx5", text)
+            self.assertIn("this machine", text)
             result = run("figures", "redn", "--model", "--plots", "/proc/none")
             self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result)
 
     def test_what_must_be_close(self):
-        for row in self.done("redn", "--model").splitlines():
-            if any(what in row for what in ("| if |", "while, recycled", "64 B, one port")):
+        for row in self.rows("redn", "--model"):
+            if any(what in row for what in ("| if |", "while, recycled", "one port, 64 B")):
                 off = [abs(int(cell.split("(")[1].split(" ")[0])) for cell in row.split("|")[4:6]]
                 self.assertLessEqual(min(off), 10, row)
 
@@ -168,6 +224,8 @@ class Figures(unittest.TestCase):
             result = run("figures", *words)
             self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result)
             self.assertIn("verbena figures redn", result.stderr)
+        result = run("figures", "redn", "--model", "--here")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result)
 
 
 if __name__ == "__main__":
