@@ -63,9 +63,9 @@ static const struct vb_perf_latency *latency_of(const struct vb_perf_row *row)
     return &row->latency[row->plan.op == VB_PERF_RAW ? VB_PERF_ECHO : VB_PERF_NIC];
 }
 
-double vb_perf_raw_ratio(const struct vb_perf_row *row)
+double vb_perf_raw_ratio(const struct vb_perf_row *row, enum vb_perf_kind yardstick)
 {
-    uint64_t raw = row->latency[VB_PERF_ECHO].p50_ns;
+    uint64_t raw = row->latency[yardstick].p50_ns;
     if (raw == 0 || vb_perf_is_lossy(&row->plan))
         return 0;
     return (double)latency_of(row)->p50_ns / (double)raw;
@@ -93,11 +93,12 @@ void vb_perf_report_head(FILE *out, const struct vb_perf_machine *m)
         fprintf(out, "client on core %d, server elsewhere\n", m->pinned[0]);
     else
         fputs("not pinned\n", out);
-    fprintf(out, "%-9s %-4s %-3s %6s %5s %5s %8s %8s %8s %8s %6s %9s %8s %9s\n", "", "", "", "", "",
-            "", "p50", "p99", "p99.9", "raw p50", "ratio", "rate", "bandw.", "verified");
-    fprintf(out, "%-9s %-4s %-3s %6s %5s %5s %8s %8s %8s %8s %6s %9s %8s %9s\n", "op", "port",
-            "svc", "size", "depth", "qps", "us", "us", "us", "us", "to raw", "M ops/s", "Gb/s",
-            "ops");
+    static const char format[] =
+        "%-9s %-4s %-3s %6s %5s %5s %8s %8s %8s %8s %6s %8s %6s %9s %8s %9s\n";
+    fprintf(out, format, "", "", "", "", "", "", "p50", "p99", "p99.9", "raw p50", "ratio",
+            "conn p50", "ratio", "rate", "bandw.", "verified");
+    fprintf(out, format, "op", "port", "svc", "size", "depth", "qps", "us", "us", "us", "us",
+            "to raw", "us", "toconn", "M ops/s", "Gb/s", "ops");
 }
 
 static void print_idle(FILE *out, const struct vb_perf_row *row)
@@ -112,24 +113,36 @@ static void print_idle(FILE *out, const struct vb_perf_row *row)
     fflush(out);
 }
 
+// Its median and the row's ratio to it, as far as there are any.
+static void print_yardstick(FILE *out, const struct vb_perf_row *row, enum vb_perf_kind yardstick)
+{
+    char p50[16] = "-", ratio[16] = "-";
+    if (row->latency[yardstick].p50_ns > 0)
+        snprintf(p50, sizeof p50, "%.2f", (double)row->latency[yardstick].p50_ns / 1e3);
+    if (vb_perf_raw_ratio(row, yardstick) > 0)
+        snprintf(ratio, sizeof ratio, "%.2f", vb_perf_raw_ratio(row, yardstick));
+    fprintf(out, " %8s %6s", p50, ratio);
+}
+
 static void print_row(FILE *out, const struct vb_perf_row *row)
 {
     const struct vb_perf_plan *p = &row->plan;
     const struct vb_perf_latency *l = latency_of(row);
-    char size[16], ratio[16] = "-";
+    char size[16];
     double ops = vb_perf_ops_per_s(row);
     if (p->op == VB_PERF_IDLE) {
         print_idle(out, row);
         return;
     }
-    if (vb_perf_raw_ratio(row) > 0)
-        snprintf(ratio, sizeof ratio, "%.2f", vb_perf_raw_ratio(row));
-    fprintf(out, "%-9s %-4s %-3s %6s %5u %5u %8.2f %8.2f %8.2f %8.2f %6s %9.4f %8.3f %9llu",
-            vb_perf_op_name(p->op), vb_perf_port_name(p->port),
+    fprintf(out, "%-9s %-4s %-3s %6s %5u %5u %8.2f %8.2f %8.2f", vb_perf_op_name(p->op),
+            vb_perf_port_name(p->port),
             p->op == VB_PERF_RAW ? "-" : vb_perf_service_name(p->service), size_text(p->size, size),
             p->depth, p->qps, (double)l->p50_ns / 1e3, (double)l->p99_ns / 1e3,
-            (double)l->p999_ns / 1e3, (double)row->latency[VB_PERF_ECHO].p50_ns / 1e3, ratio,
-            ops / 1e6, ops * p->size * 8 / 1e9, (unsigned long long)row->verified);
+            (double)l->p999_ns / 1e3);
+    print_yardstick(out, row, VB_PERF_ECHO);
+    print_yardstick(out, row, VB_PERF_ECHO_CONNECTED);
+    fprintf(out, " %9.4f %8.3f %9llu", ops / 1e6, ops * p->size * 8 / 1e9,
+            (unsigned long long)row->verified);
     if (p->target != VB_PERF_POLLS)
         fprintf(out, "  target %ss", vb_perf_target_name(p->target));
     if (p->active != p->qps)
@@ -161,9 +174,6 @@ static void print_spread(FILE *out, const char *what, const struct vb_perf_laten
 static void print_remarks(FILE *out, const struct vb_perf_row *r)
 {
     const struct vb_perf_plan *p = &r->plan;
-    if (p->port == VB_PERF_UDP)
-        fprintf(out, ", raw with a connected client %.2f",
-                (double)r->latency[VB_PERF_ECHO_CONNECTED].p50_ns / 1e3);
     if (p->port == VB_PERF_UDP && p->raw_size != p->size)
         fprintf(out, "; raw is an echo of %u bytes, one packet", p->raw_size);
     if (r->copied.ns)
@@ -206,7 +216,8 @@ void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t cou
         "p50 is the median of %d slices' medians, the NIC's and raw's in turn; raw is %s. In us:\n",
         VB_PERF_SLICES,
         shm ? "the\nround trip of a cache line between the two cores, both spinning"
-            : "a UDP echo");
+            : "a UDP echo\nby sockets that are not connected, as the NIC's are, conn the same with a "
+              "connected client");
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].plan.op != VB_PERF_GET)
             print_foot(out, &rows[i]);
@@ -239,8 +250,11 @@ static void json_latency(FILE *out, const struct vb_perf_row *row)
     if (p->port == VB_PERF_UDP)
         fprintf(out, "\"raw_size\":%u,\"raw_connected_p50_ns\":%llu,", p->raw_size,
                 (number)row->latency[VB_PERF_ECHO_CONNECTED].p50_ns);
-    if (vb_perf_raw_ratio(row) > 0)
-        fprintf(out, "\"raw_ratio\":%.4f,", vb_perf_raw_ratio(row));
+    if (vb_perf_raw_ratio(row, VB_PERF_ECHO) > 0)
+        fprintf(out, "\"raw_ratio\":%.4f,", vb_perf_raw_ratio(row, VB_PERF_ECHO));
+    if (vb_perf_raw_ratio(row, VB_PERF_ECHO_CONNECTED) > 0)
+        fprintf(out, "\"raw_connected_ratio\":%.4f,",
+                vb_perf_raw_ratio(row, VB_PERF_ECHO_CONNECTED));
 }
 
 static void json_rate(FILE *out, const struct vb_perf_row *row)

@@ -24,7 +24,7 @@ void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t cou
 void vb_perf_report_json(FILE *out, const struct vb_perf_row *row, const struct vb_perf_machine *m);
 double vb_perf_ops_per_s(const struct vb_perf_row *row);
 double vb_perf_copy_bytes_per_s(const struct vb_perf_row *row); // 0: none was measured
-// 0: there is none, as the latency is no round trip.
-double vb_perf_raw_ratio(const struct vb_perf_row *row);
+// To the yardstick's median; 0: there is none, or the latency is no round trip.
+double vb_perf_raw_ratio(const struct vb_perf_row *row, enum vb_perf_kind yardstick);
 
 #endif

@@ -102,6 +102,7 @@ class Perf(unittest.TestCase):
                         self.assertEqual(row["service"], words[2])
                         self.assertEqual(row["latency"], "until sent")
                         self.assertNotIn("raw_ratio", row)
+                        self.assertNotIn("raw_connected_ratio", row)
                         self.assertGreater(row["verified"], 0)
 
     def test_what_is_lost_is_not_counted(self):
@@ -121,7 +122,8 @@ class Perf(unittest.TestCase):
                     row, = self.rows(op, "--port", given, "--iters", "3000", "--size", "5000")
                     self.assertEqual((row["port"], row["raw"]), (real, raw))
                     self.assertGreaterEqual(row["verified"], 6)
-                    self.assertEqual("raw_connected_p50_ns" in row, real == "udp")
+                    for key in ("raw_connected_p50_ns", "raw_connected_ratio"):
+                        self.assertEqual(key in row, real == "udp")
 
     def test_auto_without_a_place_to_meet(self):
         with tempfile.TemporaryDirectory() as place:
@@ -214,9 +216,12 @@ class Perf(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"(?m)^read +udp +rc +64 +128 +1 +\d")
         self.assertIn("raw is a UDP echo", done.stdout)
+        # Both echoes and the ratios to them.
+        self.assertRegex(done.stdout, r"(?m)^read +udp .*( +\d+\.\d\d){7} +\d+\.\d{4} ")
         done = run("perf", "read", "--iters", "500", "--local", ",".join(addresses()), "--port",
                    "auto", "--target", "sleep")
         self.assertRegex(done.stdout, r"(?m)^read +shm +rc +64 .* target sleeps$")
+        self.assertRegex(done.stdout, r"(?m)^read +shm .*( +\d+\.\d\d){5} +- +- +\d+\.\d{4} ")
         self.assertIn("cache line", done.stdout)
 
     def test_an_address_in_use(self):
