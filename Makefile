@@ -7,11 +7,12 @@ DESTDIR      ?=
 FUZZ_SECONDS ?= 600
 PARTS        ?=
 CMAKE_FLAGS  ?=
+TABLES       ?=
 
 # Only what is wrong is worth a line: errors and warnings go to stderr.
 CONFIGURE := cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 
-.PHONY: all help demo test sanitize fuzz test-long bench bench-hull bench-hull-crowd bench-isolation format install clean configure tests
+.PHONY: all help demo test sanitize fuzz test-long bench bench-isolation format install clean configure tests
 
 all: configure ## build the command, build/verbena, and the library
 	@cmake --build $(BUILD)
@@ -38,21 +39,14 @@ test-long: tests ## what a release needs, at full size, in parts of 20 minutes; 
 	@scripts/flavour.sh asan $(BUILD)/asan
 	@scripts/long.py --build $(BUILD) $(PARTS)
 
-bench: all ## the benchmarks, side by side with what a user would take instead
+bench: all ## measure the tables of docs/performance.md and write them there; TABLES="udp shm": only these
 	@scripts/setup.sh bench
-	@bench/run.sh
-	@bench/verbs.py
-
-bench-hull-crowd: all ## 1,000 applications attach to a hull, work and leave: what one costs
-	@$(BUILD)/bench/hull_crowd --applications 1000
+	@bench/tables.py --build $(BUILD) $(TABLES)
 
 bench-isolation: all ## what hostile tenants do to another one, in a hull and in virtual time
 	@$(BUILD)/verbena sim isolation
 	@$(BUILD)/bench/hull_isolation --port udp
 	@$(BUILD)/bench/hull_isolation --port auto
-
-bench-hull: all ## a READ with the NIC in a hull against one in the process, in cache lines
-	@$(BUILD)/bench/hull_lat
 
 format: ## format every C file
 	@scripts/format.sh

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""core_cost.py [CORE_COST [ROW ...]]: instructions per operation in the core by callgrind, requester
-and responder together without a port: one queue pair against thousands of the same depth each, and
-one unit against two. The same on every run and machine. Each figure is the difference of two runs
-of which one makes twice the rounds: what happens once does not count. With --json one object."""
+"""core_cost.py [CORE_COST [ROW ...]]: instructions per operation by callgrind, requester and
+responder together without a port: one queue pair against thousands of the same depth each, one unit
+against two, and kinds of operations. The same on every run and machine. Each figure is the
+difference of two runs of which one makes twice the rounds: what happens once does not count.
+Prints one JSON object: what the core takes (vb_pu_poll on both sides), and all of it with posting
+and polling by the driver."""
 import json
 import os
 import re
@@ -13,25 +15,26 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What is compared: arguments of core_cost (operation, size, rounds, queue pairs, depth, units).
+# Arguments of core_cost: operation, size, rounds, queue pairs, depth of each, units.
 ROWS = {
-    "one": ("one queue pair, depth 128", ("write", 64, 64, 1, 128, 1), None, None),
-    "qps4096": ("4,096 queue pairs, depth 128 each", ("write", 64, 1, 4096, 128, 1), "one", 1.10),
-    "one16": ("one queue pair, depth 16", ("write", 64, 256, 1, 16, 1), None, None),
-    "qps4096-16": ("4,096 queue pairs, depth 16 each", ("write", 64, 1, 4096, 16, 1), "one16", 1.10),
-    "one1": ("one queue pair, depth 1", ("write", 64, 1024, 1, 1, 1), None, None),
-    "qps4096-1": ("4,096 queue pairs, depth 1 each", ("write", 64, 1, 4096, 1, 1), "one1", 1.10),
-    "units1": ("16 queue pairs, one unit", ("write", 64, 8, 16, 128, 1), None, None),
-    "units2": ("16 queue pairs, two units", ("write", 64, 8, 16, 128, 2), "units1", 1.05),
+    "write64": ("write", 64, 64, 1, 128, 1),
+    "write4K": ("write", 4096, 64, 1, 128, 1),
+    "read64": ("read", 64, 64, 1, 128, 1),
+    "qps4096": ("write", 64, 1, 4096, 128, 1),
+    "one16": ("write", 64, 256, 1, 16, 1),
+    "qps4096-16": ("write", 64, 1, 4096, 16, 1),
+    "one1": ("write", 64, 1024, 1, 1, 1),
+    "qps4096-1": ("write", 64, 1, 4096, 1, 1),
+    "units1": ("write", 64, 8, 16, 128, 1),
+    "units2": ("write", 64, 8, 16, 128, 2),
 }
 
 
-def collected(program, arguments):
-    """Instructions inside vb_pu_poll, on both sides."""
+def collected(program, arguments, function):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "callgrind.out")
         done = subprocess.run(
-            ["valgrind", "--tool=callgrind", "--toggle-collect=vb_pu_poll",
+            ["valgrind", "--tool=callgrind", "--toggle-collect=" + function,
              "--callgrind-out-file=" + out, program, *map(str, arguments)],
             capture_output=True, text=True, check=False)
     found = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
@@ -40,36 +43,22 @@ def collected(program, arguments):
     return int(found.group(1))
 
 
-def cost(program, arguments):
+def cost(program, arguments, function):
     op, size, rounds, qps, depth, units = arguments
-    twice = collected(program, (op, size, 2 * rounds, qps, depth, units))
-    once = collected(program, arguments)
-    return (twice - once) / (rounds * qps * depth)
+    twice = collected(program, (op, size, 2 * rounds, qps, depth, units), function)
+    once = collected(program, arguments, function)
+    return round((twice - once) / (rounds * qps * depth), 1)
 
 
 def main():
-    words = [w for w in sys.argv[1:] if w != "--json"]
-    program = words[0] if words else os.path.join(HERE, "../build/bench/core_cost")
-    wanted = words[1:] or list(ROWS)
+    program = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "../build/bench/core_cost")
+    wanted = sys.argv[2:] or list(ROWS)
     for name in wanted:
         if name not in ROWS:
             sys.exit("core_cost.py: there is no row '%s'; there are %s" % (name, ", ".join(ROWS)))
-    costs = {}
-    if "--json" not in sys.argv:
-        print("| WRITE 64 B | instructions | against | ratio | limit |\n|---|---|---|---|---|")
-    for name in wanted:
-        text, arguments, base, limit = ROWS[name]
-        for each in (base, name):
-            if each and each not in costs:
-                costs[each] = cost(program, ROWS[each][1])
-        if "--json" not in sys.argv:
-            ratio = costs[name] / costs[base] if base else 0
-            print("| %s | %.0f | %s | %s | %s |" % (
-                text, costs[name], ROWS[base][0] if base else "",
-                "%.3f" % ratio if base else "", "%.2f" % limit if base else ""), flush=True)
-    if "--json" in sys.argv:
-        print(json.dumps({"instructions": costs,
-                          "ratios": {n: costs[n] / costs[ROWS[n][2]] for n in wanted if ROWS[n][2]}}))
+    single = [name for name in wanted if name in ("write64", "write4K", "read64")]
+    print(json.dumps({"core": {n: cost(program, ROWS[n], "vb_pu_poll") for n in wanted},
+                      "driver": {n: cost(program, ROWS[n], "exchange") for n in single}}))
 
 
 if __name__ == "__main__":

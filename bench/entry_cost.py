@@ -3,7 +3,9 @@
 """entry_cost.py [BENCH [ROW ...]]: instructions of one executed local entry by callgrind: by kind,
 as a ring of equal ones (entry_cost), and on average over all entries of loops that our offloads
 execute to answer a request (offload_cost): all that the engine of loops does, waiting, opening and
-completing included. The same on every run and machine. BENCH: the directory of the programs."""
+completing included. The same on every run and machine. BENCH: the directory of the programs. Prints
+one JSON object: for each row instructions an entry, and of offloads the entries of a request."""
+import json
 import os
 import re
 import subprocess
@@ -11,7 +13,6 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT = 150
 KINDS = ("nop", "wait", "send_en", "read8", "read_bytes", "write8", "cas", "fadd", "add", "signaled")
 OFFLOADS = ("hash_get", "hash_get_seq", "hash_get_par", "list_walk", "list_loop")
 
@@ -24,25 +25,28 @@ def cost(program, row, function):
              "--callgrind-out-file=" + os.path.join(folder, "out"), program, row],
             capture_output=True, text=True, check=False)
     instructions = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
-    entries = re.search(r": (\d+) entries", done.stdout)
+    entries = re.search(r": (\d+) entries(?:.* each of (\d+) requests)?", done.stdout)
     if done.returncode or not instructions or not entries:
         sys.exit("entry_cost.py: %s %s failed:\n%s" % (program, row, done.stderr))
-    return int(instructions.group(1)) / int(entries.group(1))
+    count = int(entries.group(1))
+    found = {"instructions": round(int(instructions.group(1)) / count, 1)}
+    if entries.group(2):
+        found["entries"] = round(count / int(entries.group(2)), 1)
+    return found
 
 
 def main():
     bench = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "../build/bench")
-    wanted = sys.argv[2:] or KINDS + OFFLOADS
-    print("| entries | instructions each | limit |\n|---|---|---|")
-    for row in wanted:
+    costs = {}
+    for row in sys.argv[2:] or KINDS + OFFLOADS:
         if row in KINDS:
-            each = cost(os.path.join(bench, "entry_cost"), row, "exchange")
+            costs[row] = cost(os.path.join(bench, "entry_cost"), row, "exchange")
         elif row in OFFLOADS:
-            each = cost(os.path.join(bench, "offload_cost"), row, "vb_loop_run")
+            costs[row] = cost(os.path.join(bench, "offload_cost"), row, "vb_loop_run")
         else:
             sys.exit("entry_cost.py: there is no row '%s'; there are %s"
                      % (row, ", ".join(KINDS + OFFLOADS)))
-        print("| %s | %.0f | %s |" % (row, each, LIMIT if row in OFFLOADS else ""), flush=True)
+    print(json.dumps(costs))
 
 
 if __name__ == "__main__":

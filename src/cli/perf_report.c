@@ -216,7 +216,7 @@ void vb_perf_report_foot(FILE *out, const struct vb_perf_row *rows, uint32_t cou
         "p50 is the median of %d slices' medians, the NIC's and raw's in turn; raw is %s. In us:\n",
         VB_PERF_SLICES,
         shm ? "the\nround trip of a cache line between the two cores, both spinning"
-            : "a UDP echo\nby sockets that are not connected, as the NIC's are, conn the same with a "
+            : "a UDP echo\nby sockets that are not connected, as the NIC's are; conn is one with a "
               "connected client");
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].plan.op != VB_PERF_GET)
