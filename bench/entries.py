@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Callable
 
-from programs import Command, Pair, cmtime, iperf3, lines, perftest, ucx, ways
+from programs import Command, Pair, cm_listens, cmtime, iperf3, lines, perftest, ucx, ways
 
 PERFORMANCE = "docs/performance.md"
 REDN = "docs/figures/redn.md"
@@ -335,7 +335,10 @@ def crash_rows(rounds):
                 lambda o: f"{o['failed']}, {o['unanswered']}, {o['wrong']}"),
             row("p50, p99", lambda o: f"{us(o):.1f}, {us(o, 'p99_ns'):.1f} µs"),
             row("p99.99", ms("p9999_ns"), ratios["p9999_ns"]),
-            row("longest gap", ms("gap_ns"), ratios["gap_ns"])]
+            row("longest gap", ms("gap_ns"), ratios["gap_ns"]), "",
+            "![answers over time](figures/hull-crash.svg)", "",
+            "Answers over time, beside a NIC that lives in the application, as in Figure 16 of the "
+            "RedN paper."]
 
 
 def hull_rows(rounds):
@@ -376,6 +379,11 @@ def companies(out):
     return {name: value for name, value in out.items() if isinstance(value, dict) and "reads" in value}
 
 
+def kept(out):
+    """By the program's own limit, which its exit status tells."""
+    return "kept" if out["status"] == 0 else "**missed**"
+
+
 def isolation_sim_rows(rounds):
     rows = ["| READ 64 B in virtual time, µs | NIC p50 | NIC p99 | whole p50 | whole p99 |",
             "|---|---|---|---|---|"]
@@ -384,6 +392,8 @@ def isolation_sim_rows(rounds):
             rows.append(f"| {name}{'' if label == 'shares' else ', without shares'} | " + " | ".join(
                 digits(us(got, f"{span}_{q}_ns")) for span in ("nic", "whole")
                 for q in ("p50", "p99")) + " |")
+        rows.append(f"| its limit{'' if label == 'shares' else ', without shares'} | "
+                    f"{kept(rounds[0][label])} | | | |")
     return rows
 
 
@@ -396,6 +406,7 @@ def isolation_rows(rounds):
             rows.append(f"| {port}: {name} | " + " | ".join(
                 f"{digits(got[k]['median'] / 1e3)} ({digits(got[k]['least'] / 1e3)} to "
                 f"{digits(got[k]['most'] / 1e3)})" for k in keys) + " |")
+        rows.append(f"| {port}: its limit | {kept(rounds[0][port])} | | | |")
     return rows
 
 
@@ -425,9 +436,14 @@ def incast_rows(rounds):
 
 # ---- RedN
 
-def text_rows(rounds):
-    (text,) = rounds[0].values()
-    return text.rstrip("\n").splitlines()
+def model_rows(rounds):
+    return rounds[0]["model"].rstrip("\n").splitlines()
+
+
+def here_rows(rounds):
+    return ["![hash gets by size, this machine](redn-figure-10-here.svg)",
+            "![walks of lists, this machine](redn-figure-13-here.svg)", "",
+            *rounds[0]["here"].rstrip("\n").splitlines()]
 
 
 INCAST_S = 2
@@ -495,10 +511,11 @@ TABLES = {
         rounds=5),
     "connections": Table(connections_rows, {
         "cmtime": Pair("verbena run -- cmtime -b 127.0.0.1 -p {port}",
-                       "verbena run -- cmtime -s 127.0.0.1 -p {port}", cmtime, 8)}, rounds=5),
+                       "verbena run -- cmtime -s 127.0.0.1 -p {port}", cmtime, 8,
+                       listens=cm_listens)}, rounds=5),
     "crash": Table(crash_rows, {
-        "crash": Command("bench/crash.py --rounds {count} --plot {plots}/hull-crash.svg", lines,
-                         statuses=(0, 1))}, count=1000, trial=10),
+        "crash": Command("bench/crash.py --build build --rounds {count} "
+                         "--plot {plots}/hull-crash.svg", lines)}, count=1000, trial=10),
     "hull": Table(hull_rows, {"hull": Command("build/bench/hull_lat --json", statuses=(0, 1))}),
     "hull-crowd": Table(crowd_rows, {
         "crowd": Command("build/bench/hull_crowd --applications {count}")}, rounds=3, count=1000,
@@ -515,10 +532,10 @@ TABLES = {
         "8 senders, MTU 1024": Command(INCAST + " --mtu 1024"),
         "8 senders, WRITEs of 4 KB": Command(INCAST + " --size 4K")}, timed=False),
     "incast": Table(incast_rows, {"incast": Command("build/bench/incast 8 1")}, rounds=3),
-    "redn-model": Table(text_rows, {
+    "redn-model": Table(model_rows, {
         "model": Command("verbena figures redn --model --plots {plots}", str)}, file=REDN,
         timed=False),
-    "redn-here": Table(text_rows, {
+    "redn-here": Table(here_rows, {
         "here": Command("verbena figures redn --here --plots {plots} --seconds {seconds}",
                         str)}, file=REDN),
 }

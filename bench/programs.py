@@ -85,11 +85,11 @@ class Command:
 
     def words(self, build, text, values):
         first, *rest = shlex.split(text.format(**values))
-        if first == "verbena" or first.startswith("build/"):
-            first = os.path.join(build, first.removeprefix("build/"))
-        elif "/" in first:
+        if first == "verbena":
+            first = "build/verbena"
+        elif first.startswith("bench/"):
             first = os.path.join(ROOT, first)
-        return [first, *rest]
+        return [re.sub(r"^build(?=/|$)", lambda _: build, word) for word in (first, *rest)]
 
     def run(self, build, values):
         return self.read(self.finish(self.words(build, self.text, values)))
@@ -108,7 +108,10 @@ class Command:
             raise Failed(f"'{self.said()}' ended with status {done.returncode}: "
                          f"{(done.stderr or done.stdout).strip()}")
         try:
-            return self.parse(done.stdout)
+            output = self.parse(done.stdout)
+            if len(self.statuses) > 1:  # a program that judges a limit of its own
+                output["status"] = done.returncode
+            return output
         except (ValueError, LookupError) as error:
             raise Failed(f"'{self.said()}' printed something else: {error!r}") from error
 
@@ -116,9 +119,10 @@ class Command:
 class Pair(Command):
     """A server and a client, each on a core of its own; both texts have the same port."""
 
-    def __init__(self, server, client, parse, port, env=None):
+    def __init__(self, server, client, parse, port, env=None, listens=None):
         super().__init__(client, parse)
         self.server, self.port, self.env = server, port, env
+        self.listens = listens or tcp_listens
 
     def run(self, build, values):
         cores = sorted(os.sched_getaffinity(0))
@@ -128,11 +132,21 @@ class Pair(Command):
         with subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               env=env) as there:
             try:
-                wait_for(values["port"], there)
+                self.wait(build, values["port"], there)
                 return self.read(self.finish(
                     ["taskset", "-c", str(cores[0]), *self.words(build, self.text, values)], env))
             finally:
                 end(there)
+
+    def wait(self, build, port, server):
+        """Until the server listens; without connecting, which would be a client."""
+        for _ in range(500):
+            if self.listens(build, port):
+                return
+            if server.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise Failed(f"nobody listens on port {port} for '{self.said()}'")
 
 
 def end(process):
@@ -144,16 +158,19 @@ def end(process):
         process.wait()
 
 
-def wait_for(port, server):
-    """Until the server listens; without connecting, which would be a client."""
-    wanted = f":{port:04X}"
-    for _ in range(500):
-        for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with open(path, encoding="ascii") as file:
-                rows = [line.split() for line in file.readlines()[1:]]
-            if any(row[1].endswith(wanted) and row[3] == "0A" for row in rows):
-                return
-        if server.poll() is not None:
-            break
-        time.sleep(0.02)
-    raise Failed(f"nobody listens on port {port}")
+def tcp_listens(_, port):
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(path, encoding="ascii") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+        if any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows):
+            return True
+    return False
+
+
+def cm_listens(build, port):
+    """By the ids of rdma_cm in all processes of this user."""
+    done = subprocess.run([os.path.join(build, "verbena"), "res", "show", "cm_id", "-j"],
+                          capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return done.returncode == 0 and any(
+        row["state"] == "LISTEN" and row["src-addr"].endswith(f":{port}")
+        for row in json.loads(done.stdout))

@@ -52,7 +52,7 @@ def cpu():
     return found[1].replace(",", "") if found else "unknown CPU"
 
 
-def busy_percent(seconds=0.5):
+def busy_percent(seconds=0.2):
     """Of all cores, by whatever else runs."""
     def look():
         with open("/proc/stat", encoding="ascii") as file:

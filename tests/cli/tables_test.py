@@ -36,6 +36,39 @@ def udp_raw():
         {"read": read_row(10000, 8000, 7500), **rates}]}
 
 
+# What programs of the tree print, in short: by the program's name, or by verbena's first two words.
+FAKE = '''#!/usr/bin/python3
+import json, os, sys
+name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+row = {"p50_ns": 9000, "raw_p50_ns": 8000, "raw_connected_p50_ns": 7500, "raw_ratio": 1.125,
+       "raw_connected_ratio": 1.2, "ops_per_s": 2e6, "bytes_per_s": 1e9, "copy_gbps": 9.5,
+       "cpu_ns": 1, "server_cpu_ns": 2, "read_ratio": 1.1}
+three = {"median": 2, "least": 1, "most": 3}
+spans = {f"{s}_{q}_ns": 1500 for s in ("nic", "whole") for q in ("p50", "p99")}
+ranges = {f"{s}_{q}_ns": three for s in ("service", "whole") for q in ("p50", "p99")}
+kinds = {
+    "sim isolation": {"alone": {"reads": 1, **spans}, "busy": {"reads": 1, **spans}},
+    "sim incast": {"senders": 8, "least_bytes": 10, "all_gbps": 9.5, "ratio": 0.9,
+                   "retries_exceeded": 0},
+    "soak_get": {"gets": 20000, "gets_per_second": 3e5, "wrong": 0, "server_thread_ns": 0},
+    "hull_lat": {key: three for key in ("line_ns", "inside_ns", "attached_ns", "lines")},
+    "hull_crowd": {"applications": 20, **{key: 1.5 for key in (
+        "attach_us_median", "attach_us_p99", "work_us_median", "come_ms_each", "leave_ms_each",
+        "hull_rss_kb_each", "hull_private_kb_each", "descriptors_each", "mappings_each",
+        "descriptors_left", "mappings_left", "private_kb_left")}},
+    "hull_isolation": {"rounds": 9, "alone": {"reads": 1, **ranges}},
+    "incast": {"one_gbps": 9.5, "all_gbps": 9, "ratio": 0.9, "least_gbps": 1, "retries_exceeded": 0},
+}
+ways = ("chain", "farm", "chase", "rpc", "rpc-blocking", "read")
+if words[:2] == ["perf", "get"]:
+    print("\\n".join(json.dumps({"via": via, **row}) for via in ways))
+elif words[0] == "figures":
+    print("| where | what |")
+else:
+    print(json.dumps(kinds.get(name if name != "verbena" else " ".join(words[:2]), row)))
+'''
+
+
 class Rows(unittest.TestCase):
     def test_median_spread_goal_and_both_echoes(self):
         text = tables.render(udp_raw())
@@ -85,10 +118,12 @@ class Rows(unittest.TestCase):
         times = {f"{span}_{q}_ns": 1500 for span in ("nic", "whole") for q in ("p50", "p99")}
         out = {"alone": {"reads": 3, **times}, "crowd": {"reads": 4, **times}, "bound_ns": 9}
         raw = {"table": "isolation-sim", "stamp": STAMP,
-               "rounds": [{"shares": out, "no shares": out}]}
+               "rounds": [{"shares": {**out, "status": 0}, "no shares": {**out, "status": 1}}]}
         text = tables.render(raw)
         self.assertIn("| crowd | 1.5 | 1.5 | 1.5 | 1.5 |", text)
         self.assertIn("| alone, without shares | 1.5 | 1.5 | 1.5 | 1.5 |", text)
+        self.assertIn("| its limit | kept |", text)
+        self.assertIn("| its limit, without shares | **missed** |", text)
 
     def test_what_other_programs_print(self):
         text = (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n"
@@ -173,12 +208,29 @@ class Blocks(unittest.TestCase):
 class Commands(WithFiles):
     """By a tree whose `verbena` prints what it is told to."""
 
-    def trial(self, script):
-        path = self.path("verbena", "#!/bin/sh\n" + script)
-        os.chmod(path, 0o755)
-        return subprocess.run([os.path.join(ROOT, "bench/tables.py"), "--trial", "idle", "--build",
-                               self.dir.name], capture_output=True, text=True, timeout=60,
+    def run_tables(self, *names):
+        return subprocess.run([os.path.join(ROOT, "bench/tables.py"), "--trial", *names, "--build",
+                               self.dir.name], capture_output=True, text=True, timeout=300,
                               env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
+
+    def trial(self, script):
+        os.chmod(self.path("verbena", "#!/bin/sh\n" + script), 0o755)
+        return self.run_tables("idle")
+
+    def test_every_table_of_the_tree(self):
+        os.mkdir(self.path("bench"))
+        for name in ("verbena", "bench/soak_get", "bench/hull_lat", "bench/hull_crowd",
+                     "bench/hull_isolation", "bench/incast"):
+            os.chmod(self.path(name, FAKE), 0o755)
+        names = [name for name, table in tables.TABLES.items()
+                 if all(command.text.startswith(("verbena ", "build/")) and not hasattr(command, "server")
+                        for command in table.commands.values())]
+        self.assertGreater(len(names), 14)
+        done = self.run_tables(*names)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in names:
+            self.assertRegex(done.stdout, rf"(?m)^\*`bench/tables.py {name}`, one run.*before\.\*$")
+        self.assertNotIn("nan", done.stdout)
 
     def test_a_run(self):
         row = json.dumps({"cpu_ns": 2000000, "server_cpu_ns": 12000000})
