@@ -5,8 +5,9 @@ writes them there, each into its block, with the commands, the commit, the date 
 Raw outputs stay in build/bench/NAME.json. A table that fails leaves its block as it was.
 
     bench/tables.py              all tables, which takes a quarter of an hour
-    bench/tables.py udp shm      only these; bench/tables.py --list says which there are
+    bench/tables.py udp shm      only these
     bench/tables.py --stale      only those that the code has changed under, or never measured
+    bench/tables.py --list       measure nothing: names of all, or with --stale of those
     bench/tables.py --trial NAME one short round, printed and not written anywhere
     bench/tables.py --check      measure nothing: are the blocks whole, and the text without figures?
 """
@@ -148,6 +149,13 @@ def read(path):
         return file.read()
 
 
+def build_tree(build):
+    """So that what is measured is what the commit says."""
+    done = subprocess.run(["cmake", "--build", build], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"tables.py: cmake --build {build} failed; run 'make' to see why")
+
+
 def update(name, build):
     raw = measure(name, build)
     os.makedirs(os.path.join(build, "bench"), exist_ok=True)
@@ -171,9 +179,6 @@ def main():
     unknown = [name for name in options.names if name not in TABLES]
     if unknown:
         parser.error(f"there is no table '{unknown[0]}'; there are {', '.join(TABLES)}")
-    if options.list:
-        print("\n".join(TABLES))
-        return 0
     if options.check:
         wrong = [line for path in (PERFORMANCE, REDN) for line in problems(path, read(path))]
         print("\n".join(wrong) or "tables.py: every block is whole")
@@ -181,6 +186,11 @@ def main():
     names = options.names or list(TABLES)
     if options.stale:
         names = [name for name in names if is_stale(name, read(TABLES[name].file))]
+    if options.list:
+        print("\n".join(names))
+        return 0
+    if not options.trial:
+        build_tree(build)
     for name in names:
         try:
             if options.trial:

@@ -92,8 +92,9 @@ static void print_next_steps(void)
 {
     puts("\n"
          "Latency is one operation at a time, from post to completion; raw is a UDP echo by plain\n"
-         "sockets on the same two cores, in turn with it (of one packet, for 64K). Rates are with\n"
-         "`depth` operations in flight. The bytes of every 1000th operation were verified.\n"
+         "sockets on the same two cores, in turn with it (of one packet, for 64K), conn the same\n"
+         "with a connected client. Rates are with `depth` operations in flight. The bytes of\n"
+         "every 1000th operation were verified.\n"
          "\n"
          "Try next:\n"
          "  build/verbena perf read --size 64,4K,1M      one operation, several sizes\n"

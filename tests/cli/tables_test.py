@@ -248,6 +248,14 @@ class Commands(WithFiles):
             self.assertIn("tables.py: idle: '", said[0])
             self.assertIn(words, said[0])
 
+    def test_names_of_tables(self):
+        tool = os.path.join(ROOT, "bench/tables.py")
+        done = subprocess.run([tool, "--list"], capture_output=True, text=True, timeout=60, check=True)
+        self.assertEqual(done.stdout.split(), list(tables.TABLES))
+        done = subprocess.run([tool, "--list", "--stale"], capture_output=True, text=True, timeout=60,
+                              check=True)
+        self.assertLessEqual(set(done.stdout.split()), set(tables.TABLES))
+
     def test_wrong_names(self):
         done = subprocess.run([os.path.join(ROOT, "bench/tables.py"), "fast"], capture_output=True,
                               text=True, timeout=60, check=False)
