@@ -9,8 +9,9 @@
 enum {
     LINE = 64,
     SLOTS_MIN = 2,
-    SLOTS_MAX = 16,
-    SLOTS_UNWATCHED = 1024,  // of a target that looks at its memory only now and then
+    // A stamp is overwritten after a round through the slots. The target's thread may be off its core
+    // while its helper executes WRITEs, at most 8 million a second: a round takes 128 ms or longer.
+    SLOTS_MAX = 1024,
     SLOT_BUDGET = 16 << 20,  // bytes of slots per queue pair, while SLOTS_MIN allows
     SLOTS_TOTAL = 512 << 20, // and of all of them: the more there are, the slower each goes round
     WINDOW_MIN = 4096,
@@ -34,10 +35,9 @@ static uint32_t full_depth(const struct vb_perf_plan *plan)
 struct vb_perf_layout vb_perf_layout_of(const struct vb_perf_plan *plan)
 {
     struct vb_perf_layout l = {.stride = (plan->size + LINE - 1) / LINE * LINE};
-    uint32_t most = plan->target == VB_PERF_POLLS ? SLOTS_MAX : SLOTS_UNWATCHED;
     uint32_t share = SLOTS_TOTAL / at_least(plan->active, 1);
     uint32_t slots = (share < SLOT_BUDGET ? share : SLOT_BUDGET) / at_least(l.stride, 1);
-    l.slots = at_least(slots < most ? slots : most, SLOTS_MIN);
+    l.slots = at_least(slots < SLOTS_MAX ? slots : SLOTS_MAX, SLOTS_MIN);
     // Operations cycle through it; reads need room to come from different places.
     l.window = vb_perf_is_read(plan) ? at_least(2 * l.stride, READ_WINDOW_MIN)
                                      : at_least(l.stride, WINDOW_MIN);
