@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "linux"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "linux")]
 
+import judge  # noqa: E402
 import netns  # noqa: E402
-import outcome  # noqa: E402
 
 # Scapy warns about routes and interfaces of the machine, which this test does not use.
 logging.getLogger("scapy").setLevel(logging.ERROR)
@@ -116,7 +117,7 @@ def joined_namespaces():
             settings = [word for name in OFFLOADS for word in (name, "off")]
             status, output = side.exec(["ethtool", "-K", DEVICE, *settings])
             if status != 0:
-                raise outcome.Skip(f"ethtool cannot turn offloads off: {output.strip()}")
+                raise judge.Skip(f"ethtool cannot turn offloads off: {output.strip()}")
         yield server, client
 
 
@@ -132,13 +133,13 @@ def captured(side, path):
         while words and "listening on" not in words:
             words = tcpdump.stderr.readline()
         if not words:
-            raise outcome.Failure("tcpdump does not start")
+            raise judge.Failure("tcpdump does not start")
         yield
         tcpdump.send_signal(signal.SIGINT)
         _, report = tcpdump.communicate(timeout=30)
         side.forget(tcpdump)
     if not re.search(r"^0 packets dropped by kernel", report, re.MULTILINE):
-        raise outcome.Failure(f"the capture is incomplete: {report.strip()}")
+        raise judge.Failure(f"the capture is incomplete: {report.strip()}")
 
 
 def run_pair(pair, server_side, client_side):
@@ -148,16 +149,16 @@ def run_pair(pair, server_side, client_side):
     if not server_side.wait_listening(None, server):
         server_side.forget(server)
         output = server.stdout.read().strip()
-        raise outcome.Failure(f"{pair.name}: the server does not listen: {output}")
+        raise judge.Failure(f"{pair.name}: the server does not listen: {output}")
     client = client_side.popen(pair.client, **streams)
     for side, process, role in ((client_side, client, "client"), (server_side, server, "server")):
         try:
             output, _ = process.communicate(timeout=RUN_LIMIT_S)
         except subprocess.TimeoutExpired as error:
-            raise outcome.Failure(f"{pair.name}: the {role} does not end") from error
+            raise judge.Failure(f"{pair.name}: the {role} does not end") from error
         side.forget(process)
         if process.returncode != 0:
-            raise outcome.Failure(
+            raise judge.Failure(
                 f"{pair.name}: {role} status {process.returncode}: {output.strip()}")
 
 
@@ -173,7 +174,7 @@ def tshark_problems(path):
         argv += ["-e", field]
     result = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:
-        raise outcome.Failure(f"tshark: {result.stderr.strip()}")
+        raise judge.Failure(f"tshark: {result.stderr.strip()}")
     problems = []
     for line in result.stdout.splitlines():
         number, opcode, malformed, severities, messages = line.split("\t")
@@ -212,7 +213,7 @@ def opcode_name(frame):
     return roce._bth_opcodes.get(opcode, f"0x{opcode:02x}").removeprefix("RC_")
 
 
-def judge(pair, path):
+def judge_capture(pair, path):
     """Judges one pair's capture; returns its frames."""
     frames = read_frames(path)
     problems = [f"frame {n}: {problem}" for n, frame in enumerate(frames, 1)
@@ -224,7 +225,7 @@ def judge(pair, path):
     result = "FAILED" if problems else "ok"
     print(f"{pair.name:<24} {len(frames):>6} frames  {result:<6}  {listing}", flush=True)
     if problems:
-        raise outcome.Failure(f"{pair.name}: {len(problems)} problems, the first: {problems[0]}")
+        raise judge.Failure(f"{pair.name}: {len(problems)} problems, the first: {problems[0]}")
     return frames
 
 
@@ -236,12 +237,12 @@ def judge_the_judges(frames, folder):
             damaged = bytearray(frame)
             damaged[offset] ^= 0x01
             if not icrc_problem(bytes(damaged)):
-                raise outcome.Failure(f"scapy accepts {name} with its byte {offset} flipped")
+                raise judge.Failure(f"scapy accepts {name} with its byte {offset} flipped")
     short = folder / "short.pcap"
     acknowledge = firsts["ACKNOWLEDGE"]
     wrpcap(str(short), [Ether(truncated(acknowledge, 6))])
     if not tshark_problems(short):
-        raise outcome.Failure("tshark accepts an ACKNOWLEDGE that ends inside its AETH")
+        raise judge.Failure("tshark accepts an ACKNOWLEDGE that ends inside its AETH")
     print(f"negative twin: {4 * len(firsts)} flipped bytes and a short frame, each found")
 
 
@@ -258,11 +259,11 @@ def truncated(frame, count):
 def test(options):
     chosen = [pair for pair in pairs(options.build.resolve()) if options.only in pair.name]
     if not chosen:
-        raise outcome.Failure(f"no pair has {options.only!r} in its name")
-    outcome.require(
-        tools=("ip", "ethtool", "tcpdump", "tshark"), files={pair.server[0] for pair in chosen})
+        raise judge.Failure(f"no pair has {options.only!r} in its name")
+    judge.require(
+        root=True, tools=("ip", "ethtool", "tcpdump", "tshark"), files={pair.server[0] for pair in chosen})
     if roce is None:
-        raise outcome.Skip(f"missing: python3-scapy for {sys.executable}")
+        raise judge.Skip(f"missing: python3-scapy for {sys.executable}")
     frames = []
     with tempfile.TemporaryDirectory(prefix="verbena-capture-") as name, \
             joined_namespaces() as (server, client):
@@ -270,11 +271,11 @@ def test(options):
             path = pathlib.Path(name) / f"{number}.pcap"
             with captured(client, path):
                 run_pair(pair, server, client)
-            frames += judge(pair, path)
+            frames += judge_capture(pair, path)
         judge_the_judges(frames, pathlib.Path(name))
     print(f"{len(chosen)} captures, {len(frames)} frames: none malformed, every ICRC right")
 
 
 if __name__ == "__main__":
-    parsed = outcome.options(__doc__.splitlines()[0])
-    outcome.run("capture_test", lambda: test(parsed), parsed.no_skip)
+    parsed = judge.options(__doc__.splitlines()[0]).parse_args()
+    judge.run(lambda: test(parsed))

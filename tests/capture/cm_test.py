@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "linux"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "linux")]
 
-import outcome  # noqa: E402
+import judge  # noqa: E402
 
 LIMIT_S = 60
 REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP = (
@@ -47,7 +48,7 @@ def run(argv):
     result = subprocess.run([str(word) for word in argv], capture_output=True, text=True,
                             timeout=LIMIT_S, check=False)
     if result.returncode != 0:
-        raise outcome.Failure(f"{argv[0]}: status {result.returncode}: {result.stderr.strip()}")
+        raise judge.Failure(f"{argv[0]}: status {result.returncode}: {result.stderr.strip()}")
     return result.stdout
 
 
@@ -66,7 +67,7 @@ def value_of(text):
         return text
 
 
-def judge(path):
+def problems_of(path):
     """Returns the problems that tshark's reading shows."""
     problems = []
     kinds = [value_of(row[0]) for row in rows(path, ["infiniband.mad.attributeid"])]
@@ -87,21 +88,21 @@ def judge(path):
 
 def test(options):
     peer = options.build.resolve() / "tests/cm_peer"
-    outcome.require(tools=("tshark",), files=(peer,))
+    judge.require(tools=("tshark",), files=(peer,))
     with tempfile.TemporaryDirectory(prefix="verbena-cm-") as name:
         path = pathlib.Path(name) / "sample.pcapng"
         run([peer, "sample", path])
-        problems = judge(path)
+        problems = problems_of(path)
         if problems:
-            raise outcome.Failure(f"{len(problems)} problems, the first: {problems[0]}")
+            raise judge.Failure(f"{len(problems)} problems, the first: {problems[0]}")
         # The negative twin: the same judge finds a PSN that is another.
         whole = path.read_bytes()
         path.write_bytes(whole.replace(bytes.fromhex("123456"), bytes.fromhex("123457")))
-        if not judge(path):
-            raise outcome.Failure("a wrong starting PSN is not seen")
+        if not problems_of(path):
+            raise judge.Failure("a wrong starting PSN is not seen")
     print(f"{len(TALK)} messages, each as it should be")
 
 
 if __name__ == "__main__":
-    parsed = outcome.options(__doc__.splitlines()[0])
-    outcome.run("cm_test", lambda: test(parsed), parsed.no_skip)
+    parsed = judge.options(__doc__.splitlines()[0]).parse_args()
+    judge.run(lambda: test(parsed))

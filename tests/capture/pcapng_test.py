@@ -7,22 +7,21 @@ Host packages: iproute2, ethtool, tcpdump, tshark, python3-scapy. Needs root.
 """
 
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS / "linux"), str(TESTS / "unit")]
+sys.path[:0] = [str(TESTS), str(TESTS / "linux"), str(TESTS / "unit")]
 
 import capture_test  # noqa: E402
-import outcome  # noqa: E402
+import judge  # noqa: E402
 
 try:
     import icrc_vectors
     from scapy.layers.inet6 import IPv6
     from scapy.utils import RawPcapReader
-except (ImportError, SystemExit):
+except ImportError:
     icrc_vectors = None
 
 ROUNDS = 40
@@ -64,7 +63,7 @@ def run(argv):
         [str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         timeout=RUN_LIMIT_S, check=False)
     if result.returncode != 0:
-        raise outcome.Failure(f"{argv[0]}: status {result.returncode}: {result.stderr.strip()}")
+        raise judge.Failure(f"{argv[0]}: status {result.returncode}: {result.stderr.strip()}")
     return result.stdout
 
 
@@ -108,15 +107,15 @@ def judge_sample(peer, folder):
     wanted, rows = expected_rows(), tshark_rows(path)
     for number, (row, want) in enumerate(zip(rows, wanted), 1):
         if row != want:
-            raise outcome.Failure(f"packet {number}: tshark shows {row}, not {want}")
+            raise judge.Failure(f"packet {number}: tshark shows {row}, not {want}")
     if len(rows) != len(wanted):
-        raise outcome.Failure(f"tshark shows {len(rows)} packets, not {len(wanted)}")
+        raise judge.Failure(f"tshark shows {len(rows)} packets, not {len(wanted)}")
     problems = capture_test.tshark_problems(path)
     packets = [packet for packet, _time in read_packets(path)]
     problems += [f"packet {n}: {problem}" for n, packet in enumerate(packets, 1)
                  if (problem := icrc_problem(packet))]
     if problems:
-        raise outcome.Failure(f"{len(problems)} problems, the first: {problems[0]}")
+        raise judge.Failure(f"{len(problems)} problems, the first: {problems[0]}")
     judge_description(run(["capinfos", path]))
     judge_damage(path, packets, folder)
     print(f"sample: {len(rows)} packets on 2 interfaces, each as it should be")
@@ -127,7 +126,7 @@ def judge_description(text):
                   "Name = udp 10.1.2.3", "Description = shared memory", "Encapsulation = Raw IP",
                   "Time precision = nanoseconds", "Number of stat entries = 1"):
         if words not in text:
-            raise outcome.Failure(f"capinfos does not say '{words}'")
+            raise judge.Failure(f"capinfos does not say '{words}'")
 
 
 def judge_damage(path, packets, folder):
@@ -139,15 +138,15 @@ def judge_damage(path, packets, folder):
         file[whole.index(packet) + offset] ^= 0x01
         damaged.write_bytes(file)
         if all(row[column] in (ABSENT, GOOD) for row in tshark_rows(damaged)):
-            raise outcome.Failure(f"tshark accepts a wrong {FIELDS[column]}")
+            raise judge.Failure(f"tshark accepts a wrong {FIELDS[column]}")
     for packet in packets:
         if not icrc_problem(packet[:-1] + bytes([packet[-1] ^ 0x80])):
-            raise outcome.Failure("a wrong ICRC is accepted")
+            raise judge.Failure("a wrong ICRC is accepted")
     damaged.write_bytes(whole[:-6])
     result = subprocess.run(
         ["capinfos", str(damaged)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if result.returncode == 0:
-        raise outcome.Failure("capinfos accepts a file without its end")
+        raise judge.Failure("capinfos accepts a file without its end")
 
 
 def exchange(peer, sides, addresses, folder):
@@ -160,12 +159,12 @@ def exchange(peer, sides, addresses, folder):
         echo = server.popen(
             [peer, "echo", theirs, ours, traces[0]], stdout=subprocess.PIPE, text=True)
         if echo.stdout.readline() != "ready\n":
-            raise outcome.Failure("the echoing end does not start")
+            raise judge.Failure("the echoing end does not start")
         status, output = client.exec([peer, "ask", ours, theirs, traces[1]], RUN_LIMIT_S)
         if status != 0:
-            raise outcome.Failure(f"the asking end: status {status}: {output.strip()}")
+            raise judge.Failure(f"the asking end: status {status}: {output.strip()}")
         if echo.wait(RUN_LIMIT_S) != 0:
-            raise outcome.Failure(f"the echoing end: status {echo.returncode}")
+            raise judge.Failure(f"the echoing end: status {echo.returncode}")
         server.forget(echo)
     captured = [(packet[len(ETHERNET):], time) for packet, time in read_packets(capture)]
     return captured, [read_packets(path) for path in traces]
@@ -174,34 +173,33 @@ def exchange(peer, sides, addresses, folder):
 def judge_exchange(peer, sides, addresses, folder):
     captured, traces = exchange(peer, sides, addresses, folder)
     if len(captured) != 2 * ROUNDS:
-        raise outcome.Failure(f"tcpdump captured {len(captured)} packets, not {2 * ROUNDS}")
+        raise judge.Failure(f"tcpdump captured {len(captured)} packets, not {2 * ROUNDS}")
     for end, trace in zip(("echoing", "asking"), traces):
         if len(trace) != len(captured):
-            raise outcome.Failure(f"the {end} end traced {len(trace)}, not {len(captured)}")
+            raise judge.Failure(f"the {end} end traced {len(trace)}, not {len(captured)}")
         for number, ((ours, our_time), (theirs, their_time)) in enumerate(zip(trace, captured), 1):
             if ours != theirs:
-                raise outcome.Failure(
+                raise judge.Failure(
                     f"{end} end, packet {number}: {ours[:60].hex()}, tcpdump {theirs[:60].hex()}")
             if abs(our_time - their_time) > CLOCKS_APART_S:
-                raise outcome.Failure(f"{end} end, packet {number}: {our_time}, {their_time}")
+                raise judge.Failure(f"{end} end, packet {number}: {our_time}, {their_time}")
     problems = [problem for packet, _time in captured if (problem := icrc_problem(packet))]
     if problems:
-        raise outcome.Failure(problems[0])
+        raise judge.Failure(problems[0])
     kind = "IPv6" if ":" in addresses[0] else "IPv4"
     print(f"{kind} exchange: two traces of {len(captured)} packets equal tcpdump's capture")
 
 
 def test(options):
     peer = options.build.resolve() / "tests/trace_peer"
-    missing = [tool for tool in ("tshark", "capinfos") if not shutil.which(tool)]
-    missing += [] if icrc_vectors else [f"python3-scapy for {sys.executable}"]
-    missing += [] if peer.exists() else [str(peer)]
-    if missing:
-        raise outcome.Skip(f"missing: {', '.join(missing)}")
+    judge.require(root=True, tools=("tshark", "capinfos", "ip", "ethtool", "tcpdump"), files=(peer,))
+    if icrc_vectors is None:
+        raise judge.Skip(f"missing: python3-scapy for {sys.executable}")
+    if icrc_vectors.check(TESTS.parent) != 0:
+        raise judge.Failure("literals of the ICRC differ from those that others compute")
     with tempfile.TemporaryDirectory(prefix="verbena-trace-") as name:
         folder = pathlib.Path(name)
         judge_sample(peer, folder)
-        outcome.require(tools=("ip", "ethtool", "tcpdump"))
         with capture_test.joined_namespaces() as sides:
             for side, address in zip(sides, (V6_SERVER, V6_CLIENT)):
                 side.ip("address", "add", f"{address}/64", "dev", capture_test.DEVICE, "nodad")
@@ -211,5 +209,5 @@ def test(options):
 
 
 if __name__ == "__main__":
-    parsed = outcome.options(__doc__.splitlines()[0])
-    outcome.run("pcapng_test", lambda: test(parsed), parsed.no_skip)
+    parsed = judge.options(__doc__.splitlines()[0]).parse_args()
+    judge.run(lambda: test(parsed))

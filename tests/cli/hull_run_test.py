@@ -5,14 +5,14 @@
 import os
 import signal
 import subprocess
-import time
 
 import command
+import netns
 from command import TIMEOUT_S, WithFiles, environment, main
 
 ADDRESS = "127.47.1.1"
 FURTHER = "127.47.1.2"
-TRIES = 300  # each takes a fraction of a second
+TCP_PORT = 18747
 PINGPONGS = ("rc", "uc", "ud", "srq", "xsrq")
 
 
@@ -45,36 +45,44 @@ class HullRun(WithFiles):
         self.hull.send_signal(signal.SIGTERM)
         self.assertEqual(self.hull.wait(timeout=TIMEOUT_S), 0)
 
-    def popen(self, hull, *words):
-        return subprocess.Popen([command.VERBENA, "run", "--hull", hull, "--", *words],
-                                env=environment(**self.place), stdout=subprocess.PIPE,
+    def popen(self, hull, *words, stdout=subprocess.PIPE):
+        return subprocess.Popen([command.VERBENA, "run", "--log", "info", "--hull", hull, "--",
+                                 *words], env=environment(**self.place), stdout=stdout,
                                 stderr=subprocess.STDOUT, text=True)
 
-    def both(self, hulls, server, client):
-        """A server, and a client that is tried again until the server listens."""
-        with self.popen(hulls[0], *server) as there:
+    def both(self, hulls, server, client, tcp_port=None):
+        """A server, and a client once that listens: on a TCP port, or with rdma_cm."""
+        words = self.path("server", "")
+
+        def said():
+            with open(words, encoding="utf-8") as file:
+                return file.read()
+
+        def is_ready(there):
+            listens = netns.is_listening(there.pid, tcp_port) if tcp_port else \
+                "rdma_listen:" in said()
+            return listens or there.poll() is not None
+        with open(words, "w", encoding="utf-8") as file, \
+                self.popen(hulls[0], *server, stdout=file) as there:
             try:
-                for _ in range(TRIES):
-                    here = self.popen(hulls[1], *client)
+                command.wait_for(lambda: is_ready(there), f"{server} does not listen")
+                with self.popen(hulls[1], *client) as here:
                     text, _ = here.communicate(timeout=TIMEOUT_S)
-                    if here.returncode == 0 or there.poll() is not None:
-                        break
-                    time.sleep(0.1)
-                said, _ = there.communicate(timeout=TIMEOUT_S)
+                there.wait(TIMEOUT_S)
             finally:
                 there.kill()
-        self.assertEqual((here.returncode, there.returncode), (0, 0), text + said)
-        return text + said
+        self.assertEqual((here.returncode, there.returncode), (0, 0), text + said())
+        return text + said()
 
     def test_pingpongs(self):
         self.start_hull()
         for hulls in (("one", "two"), ("one", "one")):
             for service in PINGPONGS:
                 for events in ((), ("-e",)):
-                    words = (f"ibv_{service}_pingpong", "-g", "0", "-n", "200", "-p", "18747",
+                    words = (f"ibv_{service}_pingpong", "-g", "0", "-n", "200", "-p", str(TCP_PORT),
                              *events)
                     with self.subTest(hulls=hulls, service=service, events=events):
-                        self.both(hulls, words, (*words, "127.0.0.1"))
+                        self.both(hulls, words, (*words, "127.0.0.1"), TCP_PORT)
         self.end_hull()
 
     def test_connections(self):

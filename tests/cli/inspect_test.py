@@ -10,9 +10,9 @@ import shutil
 import signal
 import subprocess
 import time
-import unittest
 
 import command
+import judge
 from command import TIMEOUT_S, WithFiles, environment, main
 
 ADDRESSES = ("127.46.0.1", "127.46.0.2")
@@ -195,13 +195,11 @@ class Objects(Inspected):
 
 
 class Strangers(Inspected):
-    @unittest.skipUnless(shutil.which("ibv_rc_pingpong"), "ibverbs-utils is not installed")
+    @judge.needs(tools=("ibv_rc_pingpong",))
     def test_a_verbs_program(self):
         child = self.start(command.VERBENA, "run", "--address", PINGPONG_ADDRESS, "--",
                            "ibv_rc_pingpong", "-g", "0", "-p", PINGPONG_TCP_PORT)
-        until = time.monotonic() + PATIENCE_S
-        while not (line := self.answer("res", "qp")) and time.monotonic() < until:
-            time.sleep(0.05)
+        line = command.wait_for(lambda: self.answer("res", "qp"), "it has no queue pair")
         self.assertIn(f" type RC state INIT rq-psn 0 sq-psn 0 path-mig-state MIGRATED pid {child.pid}"
                       " comm ibv_rc_pingpong", line)
         self.assertEqual(fields(self.answer("link"))["addr"], PINGPONG_ADDRESS)
@@ -244,7 +242,7 @@ class Strangers(Inspected):
         os.chmod(self.dir.name, 0o700)
         self.assertEqual(self.answer("link").count("\n"), 1)
 
-    @unittest.skipUnless(os.geteuid() == 0, "needs root to become somebody else")
+    @judge.needs(root=True)  # to become somebody else
     def test_another_user(self):
         nobody = pwd.getpwnam("nobody")
         self.target(ADDRESSES[0])

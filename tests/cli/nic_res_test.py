@@ -7,10 +7,10 @@ import os
 import pwd
 import re
 import shutil
-import unittest
 
 import command
 import hull_kit
+import judge
 from command import main
 
 ADDRESS = "127.64.0.4"
@@ -108,7 +108,7 @@ class Hulls(hull_kit.WithHull):
         self.assertTrue(rate, text)
         self.assertGreater(int(rate[1]), 0)
 
-    @unittest.skipUnless(os.geteuid() == 0, "needs root to become somebody else")
+    @judge.needs(root=True)  # to become somebody else
     def test_root_sees_the_hulls_of_others(self):
         nobody = pwd.getpwnam("nobody")
         os.chmod(self.dir.name, 0o755)

@@ -68,7 +68,7 @@ class Store(hull_kit.WithHull):
             app.stdin.write("".join(f"put n{life}-{i} 4096 t{life}-{i}\n" for i in range(NAMES)))
             app.stdin.flush()
             said = [app.stdout.readline().strip()] if life % 2 else []  # not always so early
-            time.sleep(draw.random() * LIFE_S)
+            time.sleep(draw.random() * LIFE_S)  # the moment of the kill is drawn
             self.end(self.hull, signal.SIGKILL)
             said += app.communicate(timeout=TIMEOUT_S)[0].splitlines()
             for i in range(said.count("ok")):

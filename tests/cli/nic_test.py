@@ -9,8 +9,6 @@ import signal
 import socket
 import stat
 import subprocess
-import time
-import unittest
 
 import command
 from command import TIMEOUT_S, WithFiles, environment, main
@@ -74,7 +72,9 @@ class Nic(WithFiles):
             stderr=subprocess.PIPE, text=True)
         os.close(given)
         self.assertIn("socket", self.child.stderr.readline())
-        time.sleep(0.2)
+        with self.attach(self.path("hull-verbena0")) as client:
+            client.send(b"x")
+            self.assertEqual(client.recv(1), b"")  # it serves, after it has written the line
         self.end()
 
     def test_a_file_at_its_place_is_left_alone(self):
@@ -132,6 +132,10 @@ class Nic(WithFiles):
         self.assertIn(ADDRESS, done.stdout, done)
         self.end()
 
+    def descriptors(self):
+        """How many the hull has."""
+        return len(os.listdir(f"/proc/{self.child.pid}/fd"))
+
     def attach(self, path):
         """Connects as an application that has not said anything yet."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -141,8 +145,9 @@ class Nic(WithFiles):
 
     def test_who_is_attached_is_told_of_at_the_end(self):
         self.start("--address", ADDRESS, "--port", "udp")
+        before = self.descriptors()
         with self.attach(self.path("hull-verbena0")) as client:
-            time.sleep(0.2)
+            command.wait_for(lambda: self.descriptors() > before, "nobody is attached")
             self.assertIn("NIC verbena0 ends, with 1 applications attached", self.end())
             self.assertEqual(client.recv(1), b"")
 
@@ -172,12 +177,13 @@ class Nic(WithFiles):
         self.assertIn("descriptors, the system 64: who would need more is refused",
                       self.child.stderr.readline())
         self.assertIn("socket", self.child.stderr.readline())
+        before = self.descriptors()
         clients = [self.attach(self.path("hull-verbena0")) for _ in range(80)]
         ended = [client for client in clients[40:] if client.recv(1) == b""]
         self.assertEqual(len(ended), 40)  # at once
         for client in clients:
             client.close()
-        time.sleep(0.2)
+        command.wait_for(lambda: self.descriptors() <= before, "the hull keeps descriptors")
         with self.attach(self.path("hull-verbena0")) as client:  # and others are heard again
             client.send(b"x")
             self.assertEqual(client.recv(1), b"")

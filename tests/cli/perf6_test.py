@@ -5,14 +5,13 @@
 import json
 import os
 import subprocess
-import sys
 import unittest
 
 import command
+import judge
 
 NAMESPACE = f"verbena-perf-{os.getpid()}"
 PAIR = ("fd00::1", "fd00::2")
-SKIPPED = 77
 
 
 def ip(*words):
@@ -34,8 +33,7 @@ class Perf6(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if ip("netns", "add", NAMESPACE).returncode != 0:
-            print("no network namespaces here", file=sys.stderr)
-            sys.exit(SKIPPED)
+            raise judge.Skip("no network namespaces here")
         cls.addClassCleanup(ip, "netns", "del", NAMESPACE)
         ip("-n", NAMESPACE, "link", "set", "lo", "up")
         for address in PAIR:

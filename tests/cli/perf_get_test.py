@@ -5,7 +5,7 @@
 import json
 import unittest
 
-from command import main, run, start
+from command import main, run, some, start
 from perf_test import CONTROL, KEYS, addresses, perf
 
 WAYS = ("chain", "farm", "rpc", "rpc-blocking", "read")
@@ -34,7 +34,7 @@ class Get(unittest.TestCase):
             for via in WAYS:
                 with self.subTest((port, via)):
                     rows = self.rows("--via", via, "--port", port, "--size", "64,65536",
-                                     "--seconds", "0.1")
+                                     *some(("--iters", "300"), ("--seconds", "0.1")))
                     self.assertEqual([row["size"] for row in rows], [64, 65536])
                     for row in rows:
                         self.assertEqual((row["via"], row["port"]), (via, port))
@@ -43,15 +43,16 @@ class Get(unittest.TestCase):
     def test_all_in_turn(self):
         for port in ("udp", "shm"):
             with self.subTest(port):
-                rows = self.rows("--port", port, "--size", "4096", "--iters", "4000")
+                iters = some(1000, 4000)
+                rows = self.rows("--port", port, "--size", "4096", "--iters", str(iters))
                 self.assertEqual(tuple(row["via"] for row in rows), WAYS)
                 read = rows[-1]
                 self.assertEqual(read["read_ratio"], 1)
                 for row in rows:
-                    # 4,000 one by one, 4,000 with others under way, and those that warm up
-                    self.assertIn(row["verified"], (8, 9))
-                    self.assertEqual(row["rate_ops"], 4000)
-                    self.assertEqual(row["latency_ops"], 4000)
+                    # So many one by one, as many with others under way, and those that warm up
+                    self.assertIn(row["verified"] - 2 * iters // 1000, (0, 1))
+                    self.assertEqual(row["rate_ops"], iters)
+                    self.assertEqual(row["latency_ops"], iters)
                     self.assertEqual(row["read_p50_ns"], read["p50_ns"])
                     self.assertAlmostEqual(row["read_ratio"], row["p50_ns"] / read["p50_ns"], 3)
 
@@ -62,8 +63,8 @@ class Get(unittest.TestCase):
                           ("program", "block"), ("nic", "poll")])
 
     def test_sizes_and_depths(self):
-        sizes = [1, 7, 8, 63, 65, 1000, 4097]
-        for depth in ("1", "2", "5", "64", "128"):
+        sizes = some([1, 63, 4097], [1, 7, 8, 63, 65, 1000, 4097])
+        for depth in some(("1", "5", "128"), ("1", "2", "5", "64", "128")):
             with self.subTest(depth):
                 rows = self.rows("--port", "shm", "--size", ",".join(map(str, sizes)), "--iters",
                                  "2000", "--depth", depth)
@@ -81,19 +82,20 @@ class Get(unittest.TestCase):
 
     def test_lists(self):
         for port in ("udp", "shm"):
-            for nodes in (1, 4, 8):
+            for nodes in some((1, 8), (1, 4, 8)):
                 for more in ((), ("--break",)):
                     with self.subTest((port, nodes, more)):
-                        rows = self.rows("--port", port, "--list", str(nodes), "--iters", "2000",
-                                         *more)
+                        iters = some(1000, 2000)
+                        rows = self.rows("--port", port, "--list", str(nodes), "--iters",
+                                         str(iters), *more)
                         self.assertEqual(tuple(row["via"] for row in rows), LIST_WAYS)
                         for row in rows:
                             self.assertEqual((row["list"], row["break"]), (nodes, bool(more)))
-                            self.assertEqual(row["latency_ops"], 2000)
-                            self.assertIn(row["verified"], (4, 5))
+                            self.assertEqual(row["latency_ops"], iters)
+                            self.assertIn(row["verified"] - 2 * iters // 1000, (0, 1))
 
     def test_lists_of_other_sizes_and_depths(self):
-        for depth in ("1", "5", "64"):
+        for depth in some(("5",), ("1", "5", "64")):
             rows = self.rows("--port", "shm", "--list", "8", "--size", "1,33,4097", "--iters",
                              "2000", "--depth", depth)
             self.assertEqual(len(rows), 3 * len(LIST_WAYS))

@@ -16,16 +16,19 @@ emulation is enough, KVM is not used.
 """
 
 import argparse
+import os
 import pathlib
 import re
 import socket
 import sys
 import tempfile
 import threading
+import time
 
-import image
-import netns
-import outcome
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import image  # noqa: E402
+import judge  # noqa: E402
+import netns  # noqa: E402
 
 HOST_IP, GUEST_IP = "10.77.0.1", "10.77.0.2"
 HOST_IP6, GUEST_IP6 = "fd77::1", "fd77::2"
@@ -69,10 +72,13 @@ class Job:
 
 
 class Guest:
-    """Context manager around one booted guest; everything it made is gone after exit."""
+    """Context manager around one booted guest; everything it made is gone after exit. With `memory`,
+    a file's path and its bytes, it has that as a PCI device (ivshmem), and stays as it is when its
+    kernel panics."""
 
-    def __init__(self, mtu=MTU_JUMBO):
+    def __init__(self, mtu=MTU_JUMBO, memory=None):
         self.mtu = mtu
+        self.memory = memory
         self.jobs = {}
         self.ready = threading.Event()
         self.lock = threading.Lock()
@@ -86,11 +92,11 @@ class Guest:
         self.namespace = netns.Namespace("guest")
 
     def __enter__(self):
-        outcome.require(tools=("qemu-system-x86_64", "ip"), devices=("/dev/net/tun",))
+        judge.require(root=True, tools=("qemu-system-x86_64", "ip"), files=("/dev/net/tun",))
         try:
             entry = image.ensure()
         except image.ImageError as error:
-            raise outcome.Skip(f"no guest image: {error}") from error
+            raise judge.Skip(f"no guest image: {error}") from error
         self.temporary = tempfile.TemporaryDirectory(prefix="verbena-guest-")
         self.folder = pathlib.Path(self.temporary.name) / "job"
         self.folder.mkdir()
@@ -105,17 +111,6 @@ class Guest:
 
     def __exit__(self, *_exception):
         self.close()
-
-    def again(self):
-        """A fresh one in its place: an emulated kernel may stall, and a second try deserves one
-        that did not. What this one said last goes to stderr."""
-        try:
-            print(self.must("rdma statistic; dmesg | tail -40"), file=sys.stderr)
-        except outcome.Failure as failure:
-            print(failure, file=sys.stderr)
-        self.close()
-        self.__init__(self.mtu)
-        self.__enter__()
 
     def add_tap(self):
         ip = self.namespace.ip
@@ -141,17 +136,24 @@ class Guest:
         self.check_alive()
 
     def qemu_command(self, entry, base, jobs_fd):
+        path, size = self.memory or (None, 0)
+        shared = ["-object", f"memory-backend-file,id=memory,mem-path={path},size={size},share=on",
+                  "-device", "ivshmem-plain,memdev=memory"] if self.memory else []
+        panic = 0 if self.memory else -1
         return [
             "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", str(MEMORY_MB),
             "-nodefaults", "-no-reboot", "-display", "none", "-kernel", entry / "kernel",
             "-initrd", entry / "initrd",
-            "-append", f"console=ttyS0 quiet panic=-1 mitigations=off nokaslr vb_mtu={self.mtu}",
+            # no_timer_check: on a busy machine ticks of an emulated timer come late, and the kernel
+            # would take it for a broken one.
+            "-append", f"console=ttyS0 quiet panic={panic} mitigations=off nokaslr no_timer_check"
+            f" vb_mtu={self.mtu}",
             "-serial", f"file:{base / 'console'}",
             "-chardev", f"socket,id=jobs,fd={jobs_fd}", "-serial", "chardev:jobs",
             "-netdev", f"tap,id=net0,ifname={TAP},script=no,downscript=no",
             "-device", "virtio-net-pci,netdev=net0,mac=52:54:00:77:00:02,romfile=",
             "-fsdev", f"local,id=job,path={self.folder},security_model=none",
-            "-device", "virtio-9p-pci,fsdev=job,mount_tag=job",
+            "-device", "virtio-9p-pci,fsdev=job,mount_tag=job", *shared,
         ]
 
     def read_events(self):
@@ -186,7 +188,10 @@ class Guest:
 
     def check_alive(self):
         if self.failure and not self.closing:
-            raise outcome.Failure(f"{self.failure}: {self.last_words()}")
+            raise judge.Failure(f"{self.failure}: {self.last_words()}")
+
+    def console(self):
+        return (pathlib.Path(self.temporary.name) / "console").read_text(errors="replace")
 
     def last_words(self):
         words = []
@@ -223,21 +228,24 @@ class Guest:
         """Runs a shell command in the guest that has to succeed; returns its output."""
         status, output = self.run(text, timeout_s)
         if status != 0:
-            raise outcome.Failure(f"in the guest: {text}: status {status}: {output.strip()}")
+            raise judge.Failure(f"in the guest: {text}: status {status}: {output.strip()}")
         return output
 
-    def wait_listening(self, port, job, timeout_s=20):
-        """Waits until somebody in the guest listens on a TCP port; False if `job` ends first."""
-        pattern = f":{port:04X} [0-9A-F:]* 0A "
-        check = f"until grep -q '{pattern}' /proc/net/tcp /proc/net/tcp6; do usleep 20000; done"
-        probe = self.spawn(check)
-        while probe.running() and job.running() and timeout_s > 0:
-            probe.ended.wait(0.1)
-            timeout_s -= 0.1
+    def wait_until(self, condition, job, timeout_s=20):
+        """Waits until a shell command in the guest succeeds; False if `job` ends first."""
+        probe = self.spawn(f"until {condition}; do usleep 20000; done")
+        deadline = time.monotonic() + timeout_s
+        while probe.running() and job.running() and time.monotonic() < deadline:
+            probe.ended.wait(0.05)
         self.check_alive()
         if probe.running():
             probe.kill()
         return probe.status == 0
+
+    def wait_listening(self, port, job, timeout_s=20):
+        """Waits until somebody in the guest listens on a TCP port; False if `job` ends first."""
+        pattern = f":{port:04X} [0-9A-F:]* 0A "
+        return self.wait_until(f"grep -q '{pattern}' /proc/net/tcp /proc/net/tcp6", job, timeout_s)
 
     def exec(self, argv, timeout_s=60):
         """Runs a host command in the namespace; returns (status, output)."""
@@ -291,10 +299,10 @@ def show(mtu):
         print(guest.must("uname -r; rdma link; ibv_devinfo -v -d rxe0"))
         server = guest.spawn("ibv_rc_pingpong -d rxe0 -g 1 -n 200 -c")
         if not guest.wait_listening(18515, server):
-            raise outcome.Failure(f"the guest's server does not listen: {server.output()}")
+            raise judge.Failure(f"the guest's server does not listen: {server.output()}")
         print(guest.must(f"ibv_rc_pingpong -d rxe0 -g 1 -n 200 -c {GUEST_IP}"))
         if server.wait() != 0:
-            raise outcome.Failure(f"the guest's server: {server.output()}")
+            raise judge.Failure(f"the guest's server: {server.output()}")
 
 
 def arguments():
@@ -305,4 +313,4 @@ def arguments():
 
 if __name__ == "__main__":
     parsed = arguments()
-    outcome.run("guest", lambda: show(parsed.mtu))
+    judge.run(lambda: show(parsed.mtu))

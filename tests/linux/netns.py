@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-import outcome
+import judge
 
 PREFIX = "verbena"
 LIBC = ctypes.CDLL(None)
@@ -28,7 +28,7 @@ def command(*argv):
     """Runs a set-up command; a machine that refuses it cannot run the test."""
     result = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode != 0:
-        raise outcome.Skip(f"{' '.join(argv)}: {result.stdout.strip()}")
+        raise judge.Skip(f"{' '.join(argv)}: {result.stdout.strip()}")
     return result.stdout
 
 

@@ -3,7 +3,8 @@
 """ICRC vectors and constants, derived without any of Verbena's code.
 
 With no argument, prints what src/wire/icrc.c and tests/unit/test_icrc.c hold as literals. With
---check ROOT, compares them with the files under ROOT. Exit status 77 means scapy is missing.
+--check ROOT, compares them with the files under ROOT.
+pcapng_test.py does that, too. Host package: python3-scapy.
 
 scapy computes the ICRC over IPv4 only; the masking below serves both families and is compared
 with scapy's own result wherever that exists.
@@ -15,12 +16,8 @@ import struct
 import sys
 import zlib
 
-try:
-    from scapy.all import IP, IPv6, UDP, Raw, raw
-    from scapy.contrib.roce import BTH
-except ImportError:
-    print("scapy is missing", file=sys.stderr)
-    sys.exit(77)
+from scapy.all import IP, IPv6, UDP, Raw, raw
+from scapy.contrib.roce import BTH
 
 POLY = 0xEDB88320
 

@@ -25,6 +25,7 @@ COUNTS = ("connected", "refused", "unreachable", "broken", "exchanged", "wrong")
 SCORE = struct.Struct(f"Q{len(COUNTS)}Q{BUCKETS}QQ")  # crowd.c's struct score
 FIRST_PORT = 21000
 CALM_S = 40   # what is broken has shown by then: retries, timeouts
+POLL_S = 0.1
 ALIVE_S = 30  # a sign of life from everybody, once all go on
 END_S = 30    # crowd.c's PATIENCE_MS, and more
 
@@ -90,14 +91,14 @@ class Crowd:
     def run(self):
         for number in range(self.count):
             self.start(number)
-        time.sleep(min(5, self.options.seconds / 4))
+        self.wait_alive(range(self.count), 0)
         end = time.monotonic() + self.options.seconds
         while (now := time.monotonic()) < end:
             self.go_on(now)
             self.disturb()
             self.watch()
             self.show(end - now)
-            time.sleep(self.options.pause)
+            time.sleep(self.options.pause)  # the pace of disturbances
         self.go_on(float("inf"))
 
     def show(self, left):
@@ -109,21 +110,27 @@ class Crowd:
         at = 1 + COUNTS.index(name)
         return sum(self.score(n)[at] for n in range(self.count))
 
-    def calm_down(self):
-        """Nobody is disturbed any more: soon everybody works."""
-        began = time.monotonic_ns()
+    def wait_alive(self, numbers, since_ns):
+        """Until each of them has given a sign of life."""
         deadline = time.monotonic() + CALM_S + ALIVE_S
-        waiting = set(range(self.count))
+        waiting = set(numbers)
         while waiting and time.monotonic() < deadline:
-            waiting = {n for n in waiting if self.score(n)[0] <= began}
-            time.sleep(0.2)
+            waiting = {n for n in waiting if self.score(n)[0] <= since_ns}
+            time.sleep(POLL_S)
         for number in sorted(waiting):
             kind = "server" if number < self.options.servers else "client"
             self.failures.append(f"{kind} {number} hangs")
+
+    def calm_down(self):
+        """Nobody is disturbed any more: soon everybody works, and clients connect."""
+        self.wait_alive(range(self.count), time.monotonic_ns())
         before = self.total("connected")
-        time.sleep(2)
-        if self.total("connected") == before:
-            self.failures.append("nobody connects any more")
+        deadline = time.monotonic() + ALIVE_S
+        while self.total("connected") == before:
+            if time.monotonic() > deadline:
+                self.failures.append("nobody connects any more")
+                return
+            time.sleep(POLL_S)
 
     def end(self):
         """Clients first: without servers they would wait for an answer."""
@@ -203,7 +210,7 @@ def main():
     parser.add_argument("--build", help="the tree to test")
     parser.add_argument("--servers", type=int, default=6)
     parser.add_argument("--clients", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=12)
+    parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--pause", type=float, default=0.2, help="between two disturbances, in s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--port", default="udp")

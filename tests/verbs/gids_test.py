@@ -7,17 +7,14 @@ iproute2."""
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../linux"))
 import command  # noqa: E402
 import netns  # noqa: E402
-import outcome  # noqa: E402
 
 HERE, THERE = ("10.78.1.1", "fd00:78::1"), ("10.78.1.2", "fd00:78::2")
 TABLE = [HERE[0], HERE[1], "127.0.0.1", "::1"]
@@ -31,17 +28,14 @@ class Gids(unittest.TestCase):
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
         self.place = self.stack.enter_context(tempfile.TemporaryDirectory())
-        try:
-            self.here = self.stack.enter_context(netns.Namespace("gids-a"))
-            self.there = self.stack.enter_context(netns.Namespace("gids-b"))
-            netns.command("ip", "link", "add", "name", "va", "netns", self.here.name, "type", "veth",
-                          "peer", "name", "vb", "netns", self.there.name)
-            for space, link, addresses in ((self.here, "va", HERE), (self.there, "vb", THERE)):
-                space.ip("address", "add", f"{addresses[0]}/24", "dev", link)
-                space.ip("address", "add", f"{addresses[1]}/64", "dev", link, "nodad")
-                space.ip("link", "set", link, "up")
-        except outcome.Skip as why:
-            self.skipTest(str(why))
+        self.here = self.stack.enter_context(netns.Namespace("gids-a"))
+        self.there = self.stack.enter_context(netns.Namespace("gids-b"))
+        netns.command("ip", "link", "add", "name", "va", "netns", self.here.name, "type", "veth",
+                      "peer", "name", "vb", "netns", self.there.name)
+        for space, link, addresses in ((self.here, "va", HERE), (self.there, "vb", THERE)):
+            space.ip("address", "add", f"{addresses[0]}/24", "dev", link)
+            space.ip("address", "add", f"{addresses[1]}/64", "dev", link, "nodad")
+            space.ip("link", "set", link, "up")
         self.program = os.path.join(os.path.dirname(command.VERBENA), "tests", "verbs_gids")
 
     def start(self, space, *words, **variables):
@@ -56,8 +50,6 @@ class Gids(unittest.TestCase):
         return [gid.removeprefix("::ffff:") for gid, _ in found]
 
     def test_the_table(self):
-        if not shutil.which("ibv_devinfo"):
-            self.skipTest("no ibv_devinfo: package ibverbs-utils")
         self.assertEqual(self.shown(), TABLE)
         self.assertEqual(self.shown("--port", "shm"), TABLE[:1])
         self.assertEqual(self.shown("--address", "127.0.0.1"), ["127.0.0.1"])
@@ -117,8 +109,6 @@ class Gids(unittest.TestCase):
     def test_pingpongs(self):
         for i, kind in enumerate(("rc", "uc", "ud", "srq")):
             tool = f"ibv_{kind}_pingpong"
-            if not shutil.which(tool):
-                self.skipTest(f"no {tool}: package ibverbs-utils")
             for gid in range(len(TABLE)):
                 with self.subTest(tool=tool, gid=gid):
                     port = FIRST_TCP_PORT + 1 + 4 * i + gid
@@ -132,4 +122,4 @@ class Gids(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    command.main()
+    command.main(root=True, tools=("ip", "ibv_rc_pingpong"))

@@ -15,6 +15,7 @@ SERVICES = {"ib_send": ("RC", "UC", "UD", "XRC"), "ib_write": ("RC", "UC", "XRC"
 # buffers hold. On one machine the sender sees how full the receiver is.
 LIGHT = {("ib_send_bw", "UC"): ("-n", "200", "-s", "512"),
          ("ib_send_bw", "UD"): ("-n", "200", "-s", "512")}
+QUICK = ("-n", "500")  # of 64 KB, a tenth of the default
 ALL_SIZES = 23  # -a: 2 to 8388608
 
 
@@ -80,13 +81,14 @@ def perftest_cases(full, apart):
             for variant in variants(tool, service, full):
                 given = () if service == "RC" else ("-c", service)
                 light = LIGHT.get((tool, service), ()) if apart else ()
-                yield Case(tool, (*given, *variant, *light))
+                quick = QUICK if not full and tool in BANDWIDTH_TOOLS and not light else ()
+                yield Case(tool, (*given, *variant, *light, *quick))
     if not full:
-        yield Case("ib_send_bw", ("-e",))
-        yield Case("ib_send_bw", ("--use-srq", "-q", "4"))
-        yield Case("ib_write_bw", ("-b", "-q", "4", "--use_old_post_send"))
+        yield Case("ib_send_bw", ("-e", *QUICK))
+        yield Case("ib_send_bw", ("--use-srq", "-q", "4", *QUICK))
+        yield Case("ib_write_bw", ("-b", "-q", "4", "--use_old_post_send", *QUICK))
         yield Case("ib_send_lat", ("-I", "64", "-s", "64", "--use_old_post_send"))
-        yield Case("ib_write_bw", (), ("--port", "auto"))
+        yield Case("ib_write_bw", QUICK, ("--port", "auto"))
     faults = ("--faults", "drop=1%,reorder=1%,delay=50us")
     yield Case("ib_write_bw", ("-n", "1000", "-s", "4096"), faults)
     yield Case("ib_send_lat", ("-n", "200"), faults)
@@ -94,7 +96,7 @@ def perftest_cases(full, apart):
                "timeout: no answer from the peer: retries exceeded")
 
 
-def judge_pingpong(case, text):
+def pingpong_problem(case, text):
     if case.tool == "ibv_xsrq_pingpong":
         return None if text.splitlines()[-1:] == ["success"] else f"no success: {text[-80:]}"
     match = re.search(r"(\d+) iters in [\d.]+ seconds = ([\d.]+) usec/iter", text)
@@ -106,9 +108,10 @@ def judge_pingpong(case, text):
     return None
 
 
-def judge(case, text):
+def problem_of(case, text):
+    """What is wrong with the client's output, or None."""
     if case.tool.startswith("ibv_"):
-        return judge_pingpong(case, text)
+        return pingpong_problem(case, text)
     rows = []
     for line in text.splitlines():
         fields = line.split()

@@ -10,35 +10,35 @@ with the NICs on IPv6 addresses.
 Host packages: ibverbs-utils, perftest, iproute2.
 """
 
-import argparse
 import contextlib
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../linux"))
+sys.path[1:1] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), up)
+                 for up in ("..", "../linux")]
+import judge  # noqa: E402
 import netns  # noqa: E402
-import outcome  # noqa: E402
 from programs import (  # noqa: E402
-    BANDWIDTH_TOOLS, LIGHT, Case, judge, perftest_cases, pingpong_cases)
+    BANDWIDTH_TOOLS, LIGHT, QUICK, Case, perftest_cases, pingpong_cases, problem_of)
 
 FIRST_TCP_PORT = 23515
 CASE_LIMIT_S = 60
 GRACE_S = 3  # for a server whose client failed
 TABLE = "{:<16} {:<34} {:<7} {:>8} {:>12}  {}"
+
+
 def apart_cases(ipv6):
     """One of each kind between two namespaces."""
     for kind in ("rc", "ud") if ipv6 else ("rc", "uc", "ud", "srq", "xsrq"):
         yield Case(f"ibv_{kind}_pingpong")
     for tool in ("ib_send_bw", "ib_read_lat") if ipv6 else (*BANDWIDTH_TOOLS, "ib_write_lat"):
-        yield Case(tool)
+        yield Case(tool, QUICK if tool in BANDWIDTH_TOOLS else ())
     yield Case("ib_send_bw", ("-c", "UD", *LIGHT["ib_send_bw", "UD"]))
     if not ipv6:
         yield Case("ib_send_lat", ("-c", "XRC"))
-        yield Case("ib_send_bw", ("-e", "--use-srq", "-q", "4"))
+        yield Case("ib_send_bw", ("-e", "--use-srq", "-q", "4", *QUICK))
 
 
 class Place:
@@ -99,7 +99,7 @@ class Table:
             if any(side.returncode for side in sides):
                 return self.complain("exit status " + " and ".join(
                     str(side.returncode) for side in sides), sides)
-            return judge(case, sides[-1].stdout.read())
+            return problem_of(case, sides[-1].stdout.read())
         except subprocess.TimeoutExpired:
             return self.complain(f"no end after {CASE_LIMIT_S} s", sides)
         finally:
@@ -142,11 +142,7 @@ def two_namespaces(ipv6):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, default="build", help="build tree (build)")
-    parser.add_argument("--no-skip", action="store_true", help="fail where the test cannot run")
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
-    parser.add_argument("--full", action="store_true", help="every combination")
+    parser = judge.options(__doc__.splitlines()[0], full="every combination")
     parser.add_argument("--namespaces", action="store_true", help="in two network namespaces")
     parser.add_argument("--ipv6", action="store_true", help="with IPv6 between them")
     options = parser.parse_args()
@@ -179,9 +175,7 @@ def wanted(options, *lists):
 
 
 def main(options):
-    missing = [t for t in ("ibv_rc_pingpong", "ib_send_bw") if not shutil.which(t)]
-    if missing:
-        raise outcome.Skip(f"missing: {', '.join(missing)}")
+    judge.require(tools=("ibv_rc_pingpong", "ib_send_bw"))
     cases = wanted(options, pingpong_cases(options.full),
                    perftest_cases(options.full, options.namespaces))
     if options.namespaces:
@@ -191,12 +185,12 @@ def main(options):
         if os.geteuid() == 0:
             for ipv6 in (False, True):
                 failures += run_apart(options, wanted(options, apart_cases(ipv6)), ipv6)
-        else:
-            print("not root: nothing between namespaces")
+        elif not judge.skipped("namespaces", "missing: root"):
+            failures += 1
     if failures:
-        raise outcome.Failure(f"{failures} runs")
+        raise judge.Failure(f"{failures} runs")
 
 
 if __name__ == "__main__":
     OPTIONS = parse()
-    outcome.run("verbs.programs", lambda: main(OPTIONS), OPTIONS.no_skip)
+    judge.run(lambda: main(OPTIONS))

@@ -13,15 +13,15 @@ import dataclasses
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../linux"))
+sys.path[1:1] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), up)
+                 for up in ("..", "../linux")]
+import judge  # noqa: E402
 import netns  # noqa: E402
-import outcome  # noqa: E402
 
 CASE_LIMIT_S = 60
 TABLE = "{:<52} {:<22} {:>7}  {}"
@@ -187,7 +187,7 @@ class Runner:
             if place[0]:
                 self.run_at(place, some=place[0] != "127.0.0.1")
         if os.geteuid() != 0:
-            print("not root: nothing between namespaces")
+            self.failures += not judge.skipped("namespaces", "missing: root")
             return
         with netns.joined() as self.spaces:
             for place in APART:
@@ -206,10 +206,8 @@ class Runner:
             self.report(case.name(), " ".join(place), began, self.run(case, place))
 
     def run_all(self):
-        missing = {case.client.split()[0] for case in CASES if "/" not in case.client.split()[0] and
-                   not shutil.which(case.client.split()[0])}
-        if missing:
-            raise outcome.Skip(f"missing: {', '.join(sorted(missing))}")
+        words = {case.client.split()[0] for case in CASES}
+        judge.require(tools=sorted(word for word in words if "/" not in word))
         self.run_everywhere()
 
     def run_self(self):
@@ -242,9 +240,9 @@ def test(options):
         runner.run_self()
         runner.run_all()
     if runner.failures:
-        raise outcome.Failure(f"{runner.failures} cases failed")
+        raise judge.Failure(f"{runner.failures} cases failed")
 
 
 if __name__ == "__main__":
-    chosen = outcome.options(__doc__, full="all cases everywhere")
-    outcome.run("rsockets", lambda: test(chosen), chosen.no_skip)
+    chosen = judge.options(__doc__, full="all cases everywhere").parse_args()
+    judge.run(lambda: test(chosen))

@@ -8,13 +8,12 @@ Host packages: binutils."""
 import argparse
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/linux"))
-import outcome  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
+import judge  # noqa: E402
 
 DOCUMENT = ROOT / "docs/verbs.md"
 BEGIN, END = "<!-- symbols -->", "<!-- end of symbols -->"
@@ -72,7 +71,7 @@ def table(symbols, files):
         name, version = symbol.split("@")
         file = files.get(symbol) or files.get(name)
         if file is None:
-            raise outcome.Failure(f"{symbol} is exported, but no file of ours defines it")
+            raise judge.Failure(f"{symbol} is exported, but no file of ours defines it")
         state = "EOPNOTSUPP" if name in REFUSED else STATES.get(file, "works")
         lines.append(f"| `{name}` | {version} | {state} |")
     return "\n".join(lines)
@@ -92,7 +91,7 @@ def check_dispatch(text):
     works = set(re.findall(r"^\| `(\w+)` \|[^|]*\| works \|", text, re.M))
     absent = sorted(works - NOBODYS - (header & source))
     if absent:
-        raise outcome.Failure(f"src/verbs/real.c and ours.h do not know these verbs: {absent}")
+        raise judge.Failure(f"src/verbs/real.c and ours.h do not know these verbs: {absent}")
 
 
 def systems(name):
@@ -115,16 +114,16 @@ def check_driver(options, name, offered, document):
     head = subprocess.run(["readelf", "-d", library], capture_output=True, text=True,
                           check=True).stdout
     if f"soname: [{name}.so.1]" not in head or "PATH)" in head:
-        raise outcome.Failure(f"{name} has another SONAME, or a path of its own")
+        raise judge.Failure(f"{name} has another SONAME, or a path of its own")
     ours = exported(library)
     unsaid = sorted(n for n in offered if f"`{n}`" not in document)
     if unsaid:
-        raise outcome.Failure(f"docs/verbs.md does not say that {name} offers {unsaid}")
+        raise judge.Failure(f"docs/verbs.md does not say that {name} offers {unsaid}")
     system = systems(f"{name}.so.1")
     if system:
         different = sorted((exported(system) ^ ours) | (nodes(system) ^ nodes(library)))
         if different:
-            raise outcome.Failure(f"{name} and the system's differ: {different}")
+            raise judge.Failure(f"{name} and the system's differ: {different}")
     return len(ours)
 
 
@@ -143,7 +142,7 @@ def hold_to(options, marks, wanted):
         DOCUMENT.write_text(f"{head}{marks[0]}{wanted}{marks[1]}{tail}", encoding="utf-8")
     elif said != wanted:
         different = sorted(set(wanted.splitlines()) ^ set(said.splitlines()))
-        raise outcome.Failure("docs/verbs.md is out of date (symbols_test.py --write): "
+        raise judge.Failure("docs/verbs.md is out of date (symbols_test.py --write): "
                               + "; ".join(different[:5]))
 
 
@@ -153,20 +152,19 @@ def check_connections(options):
     head = subprocess.run(["readelf", "-d", library], capture_output=True, text=True,
                           check=True).stdout
     if "soname: [librdmacm.so.1]" not in head or "PATH)" in head:
-        raise outcome.Failure("librdmacm has another SONAME, or a path of its own")
+        raise judge.Failure("librdmacm has another SONAME, or a path of its own")
     symbols = exported(library)
     hold_to(options, (CM_BEGIN, CM_END), f"\n{table(symbols, files_of_connections())}\n")
     system = systems("librdmacm.so.1")
     absent = sorted((exported(system) - symbols) | (nodes(system) - nodes(library))) if system \
         else []
     if absent:
-        raise outcome.Failure(f"the system's librdmacm has more: {absent}")
+        raise judge.Failure(f"the system's librdmacm has more: {absent}")
     print(f"{len(symbols)} symbols of librdmacm as docs/verbs.md says")
 
 
 def check(options):
-    if not shutil.which("nm"):
-        raise outcome.Skip("missing: nm")
+    judge.require(tools=("nm", "readelf", "gcc"))
     symbols = exported(options.build / "lib/verbena/libibverbs.so.1")
     wanted = f"\n{table(symbols, files_of_symbols())}\n"
     hold_to(options, (BEGIN, END), wanted)
@@ -176,14 +174,14 @@ def check(options):
     document = DOCUMENT.read_text(encoding="utf-8")
     unsaid = [v for v in inline_verbs() if f"`{v}`" not in document]
     if unsaid:
-        raise outcome.Failure(f"docs/verbs.md does not say that these are refused: {unsaid}")
+        raise judge.Failure(f"docs/verbs.md does not say that these are refused: {unsaid}")
     check_dispatch(wanted)
     check_drivers(options, document)
     system = systems("libibverbs.so.1")
     if system:
         absent = sorted(exported(system) - symbols)
         if absent:
-            raise outcome.Failure(f"the system's libibverbs has more: {absent}")
+            raise judge.Failure(f"the system's libibverbs has more: {absent}")
     print(f"{len(symbols)} symbols as docs/verbs.md says")
 
 
@@ -192,7 +190,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default="build", help="build tree (build)")
     parser.add_argument("--write", action="store_true", help="write the table into docs/verbs.md")
     options = parser.parse_args()
-    outcome.run("verbs.symbols", lambda: check(options))
+    judge.run(lambda: check(options))
 
 
 if __name__ == "__main__":
