@@ -51,20 +51,23 @@ class Perf(unittest.TestCase):
         text = ",".join(map(str, sizes))
         for op in ("read", "write", "send"):
             with self.subTest(op):
-                rows = self.rows(op, "--size", text, "--iters", "2000", "--depth", "32")
+                iters = some(1000, 2000)
+                rows = self.rows(op, "--size", text, "--iters", str(iters), "--depth", "32")
                 self.assertEqual([row["size"] for row in rows], sizes)
                 for row in rows:
                     self.assertEqual(row["op"], op)
-                    # 2,000 one by one, 2,000 and one in flight, and those that warm up
-                    self.assertIn(row["verified"], (4, 5))
-                    self.assertGreaterEqual(row["rate_ops"], 2000)
+                    # So many one by one, as many and one in flight, and those that warm up
+                    self.assertIn(row["verified"] - 2 * iters // 1000, (0, 1))
+                    self.assertGreaterEqual(row["rate_ops"], iters)
 
     def test_several_queue_pairs_verify_each(self):
         for op in ("read", "write", "write_imm", "send"):
             with self.subTest(op):
-                row, = self.rows(op, "--qps", "5", "--iters", "20000", "--size", "200")
+                iters = some(5000, 20000)
+                row, = self.rows(op, "--qps", "5", "--iters", str(iters), "--size", "200")
                 self.assertEqual(row["qps"], 5)
-                self.assertGreaterEqual(row["verified"], 35)
+                # Each queue pair counts for itself, and may be short of the next one.
+                self.assertGreaterEqual(row["verified"], 2 * iters // 1000 - 5)
 
     def test_thousands_of_queue_pairs(self):
         ports = ("udp", "shm")
@@ -88,9 +91,10 @@ class Perf(unittest.TestCase):
         for op in ("cas", "fadd"):
             for words in ((), ("--qps", "8"), ("--port", "shm"), ("--drop", "1%", "--qps", "3")):
                 with self.subTest((op, *words)):
-                    row, = self.rows(op, "--iters", "4000", *words)
+                    iters = 4000 if "--drop" not in words else some(1500, 4000)
+                    row, = self.rows(op, "--iters", str(iters), *words)
                     self.assertEqual((row["op"], row["size"]), (op, 8))
-                    self.assertGreaterEqual(row["verified"], 4)
+                    self.assertGreaterEqual(row["verified"], iters // 1000)
 
     def test_unreliable_services(self):
         for words in (("send", "--service", "uc"), ("send", "--service", "ud"),
@@ -110,10 +114,11 @@ class Perf(unittest.TestCase):
         for words in (("send", "--service", "ud"), ("send", "--service", "uc"),
                       ("write", "--service", "uc")):
             with self.subTest(words):
-                row, = self.rows(*words, "--faults", "drop=20%,dir=tx", "--iters", "20000",
+                iters = some(5000, 20000)
+                row, = self.rows(*words, "--faults", "drop=20%,dir=tx", "--iters", str(iters),
                                  "--depth", "16")
-                self.assertGreater(row["lost"], 3000)
-                self.assertGreaterEqual(row["rate_ops"] + row["lost"], 20000)
+                self.assertGreater(row["lost"], 0.15 * iters)
+                self.assertGreaterEqual(row["rate_ops"] + row["lost"], iters)
 
     def test_ports(self):
         for given, real, raw in (("udp", "udp", "UDP echo"), ("shm", "shm", "cache line"),
@@ -191,9 +196,10 @@ class Perf(unittest.TestCase):
     def test_depths(self):
         for depth in some((1, 5, 4096), (1, 2, 5, 130, 4096)):
             with self.subTest(depth):
-                row, = self.rows("write", "--depth", str(depth), "--iters", "9000")
+                iters = some(5000, 9000)
+                row, = self.rows("write", "--depth", str(depth), "--iters", str(iters))
                 self.assertEqual(row["depth"], depth)
-                self.assertGreaterEqual(row["verified"], 18)
+                self.assertGreaterEqual(row["verified"], 2 * iters // 1000)
 
     def test_long_messages(self):
         for op in ("read", "write", "send"):
@@ -203,9 +209,10 @@ class Perf(unittest.TestCase):
     def test_with_losses(self):
         for op in ("read", "write", "send"):
             with self.subTest(op):
-                row, = self.rows(op, "--drop", "1%", "--iters", "1200", "--size", "3000",
+                iters = some(600, 1200)
+                row, = self.rows(op, "--drop", "1%", "--iters", str(iters), "--size", "3000",
                                  "--mtu", "1024", "--depth", "16")
-                self.assertGreaterEqual(row["verified"], 2)
+                self.assertGreaterEqual(row["verified"], iters // 600)
 
     def test_raw(self):
         row, = self.rows("raw", "--seconds", "0.2", "--size", "100")

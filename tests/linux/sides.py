@@ -10,6 +10,7 @@ LIMIT_S = 60
 GRACE_S = 3  # for the other side of one that failed
 POLL_S = 0.02
 OUR_LISTEN = r"rdma_listen: "  # the log of `verbena run`
+COMPLAINT = r"(?i)verbena\[|fail|error|could|unable|invalid|syndrom"
 # No tool says that it listens with rdma_cm: the kernel's table of connections does.
 THEIR_LISTEN = "rdma resource show cm_id 2>/dev/null | grep -q LISTEN"
 
@@ -126,8 +127,9 @@ def verdict(side):
 
 
 def last_lines(text):
-    """What it said in the end, and our library whenever it did."""
+    """What it said in the end, and what it or our library complained of before."""
     lines = [line.strip() for line in text.splitlines()
              if line.strip(" -*") and not line.startswith("ERRNO")]
-    ours = [line for line in lines[:-4] if "verbena[" in line]
-    return " | ".join(ours[-4:] + lines[-4:]) or "no output"
+    # A tool's errors stand before its results, which go through a buffer.
+    first = [line for line in lines[:-4] if re.search(COMPLAINT, line)]
+    return " | ".join(first[-4:] + lines[-4:]) or "no output"

@@ -37,7 +37,7 @@ LOSSY = ("ib_send_bw -s 4096", "ib_write_bw -q 4", "ib_read_bw -s 16384", "ib_at
 SHORT = (("ibv_rc_pingpong -c", "client", 6, 0), ("ibv_uc_pingpong", "server", 4, 0),
          ("ibv_ud_pingpong -e", "client", 4, 0), ("ibv_srq_pingpong -e", "server", 6, 0),
          ("ib_send_bw -s 4096", "server", 4, 1), ("ib_send_bw -c UC", "client", 4, 0),
-         ("ib_send_bw -c UD", "server", 6, 0), ("ib_write_bw -q 4 -b", "client", 6, 0),
+         ("ib_send_bw -c UD", "server", 6, 0), ("ib_write_bw -q 4 -b -s 8192", "client", 6, 0),
          ("ib_read_bw -s 16384", "client", 4, 1), ("ib_atomic_bw", "server", 4, 1),
          ("ib_send_lat -s 5000", "client", 4, 1), ("ib_write_lat -c UC", "server", 4, 0),
          ("ib_read_lat", "server", 6, 0), ("ib_atomic_lat -A CMP_AND_SWAP", "client", 4, 0))
