@@ -46,12 +46,7 @@ def parts(build, seed):
         ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
         ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
         ("flow", f"env FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + ["sim", "tests/unit"]),
-        ("linux-pingpong", f"tests/linux/pingpong_test.py --build {build} --full",
-         ALL + ["tests/linux"]),
-        ("linux-programs", f"tests/linux/programs_test.py --build {build} --full",
-         ALL + ["tests/linux"]),
-        ("linux-cm", f"tests/linux/cm_programs_test.py --build {build} --full",
-         ALL + ["tests/linux"]),
+        ("linux", f"tests/linux/linux_test.py --build {build} --full", ALL + ["tests/linux"]),
         ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", ALL + ["tests/verbs"]),
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
          " --seconds 600", ALL + ["tests/verbs"]),

@@ -40,6 +40,7 @@ ROCE_PORT = 4791
 RUN_LIMIT_S = 60
 OFFLOADS = ("tx", "rx", "tso", "gso", "gro", "tx-udp-segmentation")
 CAPTURE_BUFFER_KB = 65536
+FRAMES_FOR_SCAPY = 400  # of a capture, more or less
 EXPERT_ERROR = 0x800000
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES, BTH_BYTES = 14, 20, 8, 12
 IDENTIFICATION_OFFSET = ETHERNET_BYTES + 4
@@ -213,11 +214,13 @@ def opcode_name(frame):
     return roce._bth_opcodes.get(opcode, f"0x{opcode:02x}").removeprefix("RC_")
 
 
-def judge_capture(pair, path):
-    """Judges one pair's capture; returns its frames."""
+def judge_capture(pair, path, full):
+    """Judges one pair's capture; returns its frames. Scapy is slow: without --full it sees every
+    Nth of them, tshark all."""
     frames = read_frames(path)
-    problems = [f"frame {n}: {problem}" for n, frame in enumerate(frames, 1)
-                if (problem := icrc_problem(frame))]
+    step = 1 if full else 1 + len(frames) // FRAMES_FOR_SCAPY
+    problems = [f"frame {n + 1}: {problem}" for n in range(0, len(frames), step)
+                if (problem := icrc_problem(frames[n]))]
     problems += tshark_problems(path)
     counts = collections.Counter(opcode_name(frame) for frame in frames)
     problems += [f"no {opcode} was seen" for opcode in sorted(pair.opcodes - set(counts))]
@@ -271,11 +274,12 @@ def test(options):
             path = pathlib.Path(name) / f"{number}.pcap"
             with captured(client, path):
                 run_pair(pair, server, client)
-            frames += judge_capture(pair, path)
+            frames += judge_capture(pair, path, options.full)
         judge_the_judges(frames, pathlib.Path(name))
-    print(f"{len(chosen)} captures, {len(frames)} frames: none malformed, every ICRC right")
+    print(f"{len(chosen)} captures, {len(frames)} frames: none malformed, every ICRC that was computed again right")
 
 
 if __name__ == "__main__":
-    parsed = judge.options(__doc__.splitlines()[0]).parse_args()
+    parsed = judge.options(__doc__.splitlines()[0],
+                           full="scapy computes the ICRC of every frame").parse_args()
     judge.run(lambda: test(parsed))

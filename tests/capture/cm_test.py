@@ -20,6 +20,8 @@ REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP = (
     f"0x{number:04x}" for number in range(0x10, 0x19))
 # Nobody listens; asked to wait and rejected; connected and disconnected; a service found.
 TALK = [REQ, REJ, REQ, MRA, REJ, REQ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP]
+KIND = "infiniband.mad.attributeid"
+COMPLAINTS = ("_ws.malformed", "_ws.expert.message")
 # Fields that every frame has, and those of single ones.
 ALL = {"infiniband.bth.opcode": "100", "infiniband.bth.p_key": "65535",
        "infiniband.bth.destqp": "0x000001", "infiniband.deth.q_key": "0x0000000080010000",
@@ -69,20 +71,17 @@ def value_of(text):
 
 def problems_of(path):
     """Returns the problems that tshark's reading shows."""
-    problems = []
-    kinds = [value_of(row[0]) for row in rows(path, ["infiniband.mad.attributeid"])]
+    single = {field for fields in SINGLE.values() for field in fields}
+    columns = [KIND, *COMPLAINTS, *ALL, *sorted(single)]
+    seen = [dict(zip(columns, row)) for row in rows(path, columns)]
+    kinds = [value_of(row[KIND]) for row in seen]
     if kinds != [value_of(kind) for kind in TALK]:
         return [f"messages {kinds}, not {TALK}"]
-    wanted = [(index, ALL) for index in range(len(TALK))] + list(SINGLE.items())
-    for index, fields in wanted:
-        row = rows(path, fields)[index]
-        problems += [f"frame {index + 1}: {field} is {seen}, not {want}"
-                     for (field, want), seen in zip(fields.items(), row)
-                     if value_of(seen) != value_of(want)]
-    for number, malformed, message in rows(
-            path, ["frame.number", "_ws.malformed", "_ws.expert.message"]):
-        if malformed or message:
-            problems.append(f"frame {number}: {malformed} {message}")
+    problems = []
+    for index, row in enumerate(seen):
+        wanted = ALL | SINGLE.get(index, {}) | dict.fromkeys(COMPLAINTS, "")
+        problems += [f"frame {index + 1}: {field} is {row[field]}, not {want}"
+                     for field, want in wanted.items() if value_of(row[field]) != value_of(want)]
     return problems
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side of os_failure_test.py: an agent lets a hull answer gets from memory that a guest
+// The host's side of os_failure.py: an agent lets a hull answer gets from memory that a guest
 // fills, as a service, and dies then; a client asks without a pause, and says what came.
 //
 //   os_failure HULL ADDRESS

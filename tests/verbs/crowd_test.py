@@ -19,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
 import command  # noqa: E402
+import judge  # noqa: E402
 
 BUCKETS = 32
 COUNTS = ("connected", "refused", "unreachable", "broken", "exchanged", "wrong")
@@ -204,7 +205,7 @@ class Crowd:
             self.failures.append("hardly anybody connected")
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", help="the tree to test")
@@ -215,7 +216,10 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--port", default="udp")
     parser.add_argument("--addresses", default="127.0.0.1,::1")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def test(options):
     if options.build:
         command.VERBENA = os.path.join(options.build, "verbena")
     with tempfile.TemporaryDirectory(prefix="verbena-crowd-") as directory:
@@ -231,9 +235,11 @@ def main():
         crowd.inspect(directory)
     for failure in crowd.failures:
         print("failed: " + failure)
-    print("all ok" if not crowd.failures else f"{len(crowd.failures)} failures")
-    return 1 if crowd.failures else 0
+    if crowd.failures:
+        raise judge.Failure(f"{len(crowd.failures)} failures")
+    print("all ok")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    OPTIONS = parse()
+    judge.run(lambda: test(OPTIONS))

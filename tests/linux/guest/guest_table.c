@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The application in the guest of os_failure_test.py: finds the memory that the virtual machine
+// The application in the guest of os_failure.py: finds the memory that the virtual machine
 // has as a PCI device (ivshmem), fills a table in it, and updates it until the guest is no more.
 #include "../../unit/hull_table.h"
 
