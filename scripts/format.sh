@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# format.sh [--check]: formats every C file, or only judges; skips (77) without clang-format 14,
-# because other versions format differently.
+# format.sh [--check]: formats every C file, or only judges; skips (77, a failure with CI=true)
+# without clang-format 14, because other versions format differently.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -13,7 +13,10 @@ for name in clang-format-14 clang-format; do
     fi
 done
 if [ -z "$tool" ]; then
-    echo "format.sh: skipped: clang-format 14 is not installed" >&2
+    echo "SKIPPED: format: *: clang-format 14 is not installed"
+    if [ "${CI:-}" = true ] && ! grep -q '^format *\*' tests/skips.txt; then
+        exit 1
+    fi
     exit 77
 fi
 

@@ -39,9 +39,11 @@ class Failure(Exception):
 
 
 def name():
-    """Of the test that runs, as CTest knows it: area.test."""
+    """Of the test that runs, as CTest knows it: area.test of area/test_test.py."""
     path = pathlib.Path(sys.argv[0]).resolve()
-    return f"{path.parent.name}.{path.stem.removesuffix('_test')}"
+    if path.stem.endswith("_test"):
+        return f"{path.parent.name}.{path.stem.removesuffix('_test')}"
+    return path.stem.replace("_", ".")
 
 
 # ---- skips

@@ -5,11 +5,15 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import tidy
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+import judge  # noqa: E402
 
 HEAD = "// SPDX-License-Identifier: Apache-2.0\n// A fixture.\n"
 SCRIPT = "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n"
@@ -168,7 +172,7 @@ class TidyTest(unittest.TestCase):
         self.fails("scripts/old.sh", SCRIPT, "nobody mentions it")
         self.passes("src/nic/qp.c", HEAD, ["src/nic/qp.c"])
 
-    @unittest.skipIf(shutil.which("mandoc") is None, "mandoc is not installed")
+    @judge.needs(tools=("mandoc",))
     def test_manual_page(self):
         body = MAN + ".Sh DESCRIPTION\nText.\n"
         self.passes("docs/man/verbena.1", body)
@@ -193,4 +197,4 @@ class TidyTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    judge.run_cases(sys.argv[1:])
