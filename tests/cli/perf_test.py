@@ -91,10 +91,10 @@ class Perf(unittest.TestCase):
         for op in ("cas", "fadd"):
             for words in ((), ("--qps", "8"), ("--port", "shm"), ("--drop", "1%", "--qps", "3")):
                 with self.subTest((op, *words)):
-                    iters = 4000 if "--drop" not in words else some(1500, 4000)
+                    iters = 4000 if "--drop" not in words else some(600, 4000)
                     row, = self.rows(op, "--iters", str(iters), *words)
                     self.assertEqual((row["op"], row["size"]), (op, 8))
-                    self.assertGreaterEqual(row["verified"], iters // 1000)
+                    self.assertGreaterEqual(row["verified"], max(1, iters // 1000))
 
     def test_unreliable_services(self):
         for words in (("send", "--service", "uc"), ("send", "--service", "ud"),
