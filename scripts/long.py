@@ -46,7 +46,6 @@ def parts(build, seed):
         ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
         ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
         ("flow", f"env FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + ["sim", "tests/unit"]),
-        ("linux", f"tests/linux/linux_test.py --build {build} --full", ALL + ["tests/linux"]),
         ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", ALL + ["tests/verbs"]),
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
          " --seconds 600", ALL + ["tests/verbs"]),
@@ -54,6 +53,10 @@ def parts(build, seed):
         ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
     ]
+    rows += [(f"linux-{part}", f"tests/linux/linux_test.py --build {build} --full --part {part}",
+              ALL + ["tests/linux"]) for part in ("pingpong", "cm", "os-failure")]
+    rows += [(f"linux-verbs-{i}", f"tests/linux/linux_test.py --build {build} --full --part verbs"
+              f" --slice {i}/2", ALL + ["tests/linux"]) for i in (1, 2)]
     fuzzers = sorted(path.stem for path in (ROOT / "fuzz").glob("fuzz_*.c"))
     for i in range(0, len(fuzzers), FUZZERS_AT_ONCE):
         some = " ".join(fuzzers[i:i + FUZZERS_AT_ONCE])

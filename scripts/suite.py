@@ -20,6 +20,10 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+sys.dont_write_bytecode = True
+import judge  # pylint: disable=wrong-import-position
+
 SEED_DIGITS = 7  # of the hash: the simulator's seeds have 32 bits, and many follow the first
 DEFAULT_TIMEOUT_S = 120
 OUTPUT_BYTES = 1 << 20  # kept of a test that passes
@@ -51,20 +55,6 @@ def draw_seed():
     return 1, "no commit"
 
 
-def read_skips(path):
-    """The listed skips: (pattern of tests, pattern of cases, reason)."""
-    rows = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        words = text.split(None, 2)
-        if len(words) < 3:
-            sys.exit(f"{path}:{number}: a row is TEST CASE REASON; '*' stands for every case")
-        rows.append(tuple(words))
-    return rows
-
-
 def read_log(path):
     """Yields (test, lines of its output, whether CTest skipped it) from CTest's report."""
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
@@ -89,8 +79,8 @@ def skips_of(lines, skipped):
 
 def is_listed(test, case, rows):
     plain = re.sub(r"^(asan|tsan)\.", "", test)
-    return any(fnmatch.fnmatch(plain, tests) and (cases == "*" or cases in case)
-               for tests, cases, _ in rows)
+    return any(fnmatch.fnmatch(plain, tests) and (cases == judge.WHOLE or cases in case)
+               for tests, cases in rows)
 
 
 def read_results(log):
@@ -119,7 +109,7 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__.splitlines()[0])
     build = pathlib.Path(sys.argv[1]).resolve()
-    rows = read_skips(pathlib.Path(os.environ.get("VERBENA_SKIPS", ROOT / "tests/skips.txt")))
+    rows = judge.listed(pathlib.Path(os.environ.get("VERBENA_SKIPS", judge.SKIPS)))
     seed, origin = draw_seed()
     in_ci = os.environ.get("CI", "").lower() == "true"
     replay = f"VERBENA_SEED={seed} make test"
