@@ -241,6 +241,8 @@ static int start(struct vb_host_cm *h)
     int err = -pthread_create(&h->thread, NULL, run, h);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     h->running = !err;
+    if (!err)
+        pthread_setname_np(h->thread, "verbena-cm");
     return err;
 }
 

@@ -2,6 +2,7 @@
 // Queue pairs of chain programs for tests.
 #include "chain.h"
 
+#include "../wait.h"
 #include "base/bytes.h"
 #include "verbena/wqe.h"
 
@@ -114,17 +115,10 @@ void chain_start(struct vb_qp *endless)
 
 void chain_await_count(struct vb_cq *cq, uint64_t count)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    while (vb_cq_count(cq) < count)
-        if (duo_now_ns() > until)
-            fail_msg("%llu completions, not %llu", (unsigned long long)vb_cq_count(cq),
-                     (unsigned long long)count);
+    WAIT_UNTIL(vb_cq_count(cq) >= count);
 }
 
 void chain_expect_state(struct vb_qp *qp, const char *state)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    while (strcmp(vb_qp_state_text(qp), state) != 0)
-        if (duo_now_ns() > until)
-            fail_msg("the queue pair is in %s, not in %s", vb_qp_state_text(qp), state);
+    WAIT_UNTIL(strcmp(vb_qp_state_text(qp), state) == 0);
 }

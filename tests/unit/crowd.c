@@ -2,8 +2,9 @@
 // Processes that share one address.
 #include "crowd.h"
 
+#include "../wait.h"
+#include "duo.h"
 #include "hull/hull.h"
-#include "lag.h"
 #include "verbena/nic.h"
 
 #include <setjmp.h>
@@ -20,7 +21,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -28,24 +28,13 @@
 enum {
     PING_BYTES = 64,
     DEPTH = 4,
-#ifdef __SANITIZE_THREAD__
-    LONG_MS = 3000, // everything takes several times as long
-#else
-    LONG_MS = 1000, // that nobody may wait
-#endif
     SPINS = 200, // of one who polls, before it rests: there are more of them than cores
 };
 
-static uint64_t now_ns(void)
+// Between pings and polls: there are more processes than cores, and the length decides nothing.
+static void nap(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void nap_ms(int ms)
-{
-    (void)poll(NULL, 0, ms);
+    (void)poll(NULL, 0, 1); // sleeps: see above
 }
 
 // ---- a process
@@ -159,9 +148,8 @@ static bool post_send(struct side *s)
 
 static bool connect_side(struct side *s, const struct crowd_mate *other)
 {
-    struct vb_qp_peer peer = {.psn = 7, .our_psn = 7, .mtu = 1024, .timeout = 15};
-    while (atomic_load(&other->stage) == 0)
-        nap_ms(1);
+    struct vb_qp_peer peer = {.psn = 7, .our_psn = 7, .mtu = 1024, .timeout = DUO_TIMEOUT};
+    WAIT_UNTIL(atomic_load(&other->stage) != 0);
     unsigned pair = (unsigned)(s->me - s->crowd->mate) / 2;
     read_address(s->crowd->address[pair % s->crowd->addresses], peer.gid);
     memcpy(peer.local, peer.gid, sizeof peer.local);
@@ -172,8 +160,7 @@ static bool connect_side(struct side *s, const struct crowd_mate *other)
         else if (!post_recv(s))
             return false;
     atomic_store(&s->me->stage, 2);
-    while (atomic_load(&other->stage) < 2)
-        nap_ms(1);
+    WAIT_UNTIL(atomic_load(&other->stage) >= 2);
     return true;
 }
 
@@ -207,7 +194,7 @@ static bool take_message(struct side *s)
                 (void)poll(&ready, 1, 1000);
             (void)vb_channel_take(s->channel, &cq);
         } else if (spins % SPINS == SPINS - 1) {
-            nap_ms(1);
+            nap();
         }
     }
     memcpy(&number, s->memory + PING_BYTES, sizeof number);
@@ -221,28 +208,23 @@ static bool take_message(struct side *s)
 
 static void ask(struct side *s)
 {
-    uint64_t last_ns = now_ns();
     for (s->number = 0;; s->number++) {
         if (!post_send(s) || !take_message(s))
             return;
-        uint64_t at_ns = now_ns();
-        if (at_ns - last_ns > atomic_load(&s->me->longest_ns))
-            atomic_store(&s->me->longest_ns, at_ns - last_ns);
-        last_ns = at_ns;
+        tell(s);
         atomic_fetch_add(&s->me->pings, 1);
-        if (s->number % 64 == 0)
-            tell(s);
-        nap_ms(1);
+        nap();
     }
 }
 
 static void answer(struct side *s)
 {
     for (s->number = 0;; s->number++) {
-        if (!take_message(s) || !post_send(s))
+        if (!take_message(s))
             return;
-        if (s->number % 64 == 0)
-            tell(s);
+        tell(s);
+        if (!post_send(s))
+            return;
     }
 }
 
@@ -270,29 +252,36 @@ static void run(struct crowd *c, unsigned i)
 
 static void start_mate(struct crowd *c, unsigned i)
 {
-    uint64_t give_up = now_ns() + CROWD_SOON_MS * 1000000ull;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
         run(c, i);
     c->mate[i].pid = pid;
-    while (atomic_load(&c->mate[i].stage) == 0 && now_ns() < give_up)
-        nap_ms(1);
+    WAIT_UNTIL(atomic_load(&c->mate[i].stage) != 0);
     if (atomic_load(&c->mate[i].stage) != 1 && atomic_load(&c->mate[i].stage) != 2)
         fail_msg("process %u: %s", i, c->mate[i].why);
 }
 
+static bool has_failed(const struct crowd *c, unsigned first)
+{
+    return atomic_load(&c->mate[first].stage) == 3 || atomic_load(&c->mate[first + 1].stage) == 3;
+}
+
+static void expect_pings(struct crowd *c, unsigned first, uint64_t pings)
+{
+    WAIT_UNTIL(atomic_load(&c->mate[first].pings) >= pings || has_failed(c, first));
+    if (has_failed(c, first))
+        fail_msg("pair %u: %s%s", first / 2, c->mate[first].why, c->mate[first + 1].why);
+}
+
 void crowd_add_pair(struct crowd *c)
 {
-    uint64_t give_up = now_ns() + CROWD_SOON_MS * 1000000ull;
     unsigned i = c->count;
     assert_true(i + 2 <= CROWD_MAX);
     c->count += 2;
     start_mate(c, i);
     start_mate(c, i + 1);
-    while (atomic_load(&c->mate[i].pings) < 3 && now_ns() < give_up)
-        nap_ms(1);
-    assert_true(atomic_load(&c->mate[i].pings) >= 3);
+    expect_pings(c, i, 3);
 }
 
 struct crowd *crowd_start(const char *address, unsigned count, bool sleepy, uint32_t units)
@@ -328,40 +317,14 @@ struct crowd *crowd_start_on(const char *const *addresses, unsigned addresses_co
     return c;
 }
 
-void crowd_forget(struct crowd *c)
-{
-    for (unsigned i = 0; i < c->count; i++)
-        atomic_store(&c->mate[i].longest_ns, 0);
-}
-
-static bool has_failed(const struct crowd *c, unsigned first)
-{
-    return atomic_load(&c->mate[first].stage) == 3 || atomic_load(&c->mate[first + 1].stage) == 3;
-}
-
-void crowd_expect_well(struct crowd *c, unsigned ms, uint32_t except)
+void crowd_expect_well(struct crowd *c, unsigned pings, uint32_t except)
 {
     uint64_t before[CROWD_MAX];
     for (unsigned i = 0; i < c->count; i++)
         before[i] = atomic_load(&c->mate[i].pings);
-    uint64_t lag_ms = lag_nap_ms(ms), give_up = now_ns() + CROWD_SOON_MS * 1000000ull;
-    for (unsigned i = 0; i < c->count; i += 2) {
-        if (except >> (i / 2) & 1)
-            continue;
-        while (atomic_load(&c->mate[i].pings) == before[i] && !has_failed(c, i) &&
-               now_ns() < give_up) {
-            uint64_t more_ms = lag_nap_ms(1);
-            lag_ms = more_ms > lag_ms ? more_ms : lag_ms;
-        }
-        uint64_t longest_ms = atomic_load(&c->mate[i].longest_ns) / 1000000;
-        if (has_failed(c, i))
-            fail_msg("pair %u: %s%s", i / 2, c->mate[i].why, c->mate[i + 1].why);
-        if (longest_ms >= LONG_MS + LAG_STEPS * lag_ms ||
-            atomic_load(&c->mate[i].pings) == before[i])
-            fail_msg("pair %u: %lu pings, and one took %lu ms; the machine was late by %lu ms",
-                     i / 2, (unsigned long)(atomic_load(&c->mate[i].pings) - before[i]),
-                     (unsigned long)longest_ms, (unsigned long)lag_ms);
-    }
+    for (unsigned i = 0; i < c->count; i += 2)
+        if (!(except >> (i / 2) & 1))
+            expect_pings(c, i, before[i] + pings);
 }
 
 void crowd_kill(struct crowd *c, unsigned mate)

@@ -2,10 +2,12 @@
 // Two ends of the public interface, each run by its own NIC's helper.
 #include "duo.h"
 
+#include "../wait.h"
 #include "host/host.h"
 #include "hull_kit.h"
 #include "pair.h"
 #include "runtime_dir.h"
+#include "skips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <time.h>
@@ -86,19 +89,6 @@ int duo_end(void **state)
     return 0;
 }
 
-// A thread that begins allocates, and who forks meanwhile leaves the child a lock of the
-// sanitizer's that nobody lets go.
-static void await_helper(struct vb_nic *nic)
-{
-#ifdef __SANITIZE_ADDRESS__
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    while (!atomic_load(&nic->helper.asleep) && duo_now_ns() < until)
-        usleep(100);
-#else
-    (void)nic;
-#endif
-}
-
 struct vb_nic *duo_open_nic(unsigned host, const char *port)
 {
     char text[16], why[VB_ERROR_TEXT] = "";
@@ -108,21 +98,18 @@ struct vb_nic *duo_open_nic(unsigned host, const char *port)
         .address = text, .port = port, .faults = "off", .error_text = why};
     if (vb_nic_open(&opts, &nic) != 0)
         fail_msg("%s", why);
-    await_helper(nic);
     return nic;
 }
 
-// There is only one ::1, and other tests want it, too.
+// There is only one ::1, and other tests use it, too: each has it for as long as a test takes.
 static struct vb_nic *open_ipv6(void)
 {
     const struct vb_nic_opts opts = {.address = "::1", .port = "udp", .faults = "off"};
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     struct vb_nic *nic = NULL;
     int err;
-    while ((err = vb_nic_open(&opts, &nic)) == -EADDRINUSE && duo_now_ns() < until)
-        usleep(10000);
-    if (err == -EADDRINUSE || err == -EADDRNOTAVAIL || err == -EAFNOSUPPORT)
-        skip();
+    WAIT_UNTIL((err = vb_nic_open(&opts, &nic)) != -EADDRINUSE);
+    if (err == -EADDRNOTAVAIL || err == -EAFNOSUPPORT)
+        SKIP("this machine has no ::1");
     assert_int_equal(err, 0);
     return nic;
 }
@@ -262,11 +249,8 @@ void duo_post_recv(const struct duo_end *e, struct vb_qp *qp, uint64_t wr_id, ui
 
 struct vb_wc duo_wait(struct vb_cq *cq)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     struct vb_wc wc;
-    while (vb_poll_cq(cq, &wc, 1) == 0)
-        if (duo_now_ns() > until)
-            fail_msg("no completion");
+    WAIT_UNTIL(vb_poll_cq(cq, &wc, 1) != 0);
     order_memory();
     return wc;
 }
@@ -289,30 +273,55 @@ void duo_expect_quiet(struct vb_cq *cq)
         assert_int_equal(vb_poll_cq(cq, &wc, 1), 0);
 }
 
-static uint64_t cpu_ns(void)
+// How long a thread has run, if it is one of ours: of a NIC, a hull or a manager.
+static uint64_t ran_ns(const char *thread)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    char path[300], name[16] = "";
+    unsigned long long ns = 0;
+
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", thread);
+    FILE *comm = fopen(path, "r");
+    snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", thread);
+    FILE *times = fopen(path, "r");
+    if (comm && times && fgets(name, sizeof name, comm) && strncmp(name, "verbena", 7) == 0)
+        assert_int_equal(fscanf(times, "%llu", &ns), 1);
+    if (comm)
+        fclose(comm);
+    if (times)
+        fclose(times);
+    return ns;
 }
 
-// It takes a while until all sleep, and others make what little is done take longer now and then:
-// who does not spin is idle in one of a few whiles.
-void duo_expect_idle(uint32_t most_ppm)
+uint64_t duo_threads_ran_ns(void)
 {
-    enum {
-        WHILE_MS = 500,
-        TRIES = 20
-    };
-    uint64_t used_us = UINT64_MAX;
+    DIR *threads = opendir("/proc/self/task");
+    uint64_t sum = 0;
 
-    for (unsigned i = 0; i < TRIES && used_us > (uint64_t)WHILE_MS * most_ppm / 1000; i++) {
-        uint64_t before_ns = cpu_ns();
-        usleep(WHILE_MS * 1000);
-        used_us = (cpu_ns() - before_ns) / 1000;
-    }
-    if (used_us > (uint64_t)WHILE_MS * most_ppm / 1000)
-        fail_msg("%llu us of CPU in %d ms", (unsigned long long)used_us, WHILE_MS);
+    assert_non_null(threads);
+    for (struct dirent *e; (e = readdir(threads)) != NULL;)
+        sum += e->d_name[0] == '.' ? 0 : ran_ns(e->d_name);
+    closedir(threads);
+    return sum;
+}
+
+void duo_expect_idle(void)
+{
+    uint64_t before_ns;
+
+    do {
+        before_ns = duo_threads_ran_ns();
+        usleep(DUO_IDLE_MS * 1000); // that nothing happens meanwhile is the claim
+    } while (duo_threads_ran_ns() != before_ns);
+}
+
+void duo_await_sleep(const struct duo *d)
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (d->state->hull[i])
+            hull_kit_await_sleep(d->state->hull[i]);
+        else if (d->state->nic[i])
+            WAIT_UNTIL(atomic_load(&d->state->nic[i]->helper.asleep) ==
+                       (1u << d->state->nic[i]->lanes) - 1);
 }
 
 bool duo_is_readable(int fd, int timeout_ms)
@@ -324,7 +333,7 @@ bool duo_is_readable(int fd, int timeout_ms)
 struct vb_nic_event duo_wait_event(struct vb_nic *nic)
 {
     struct vb_nic_event event;
-    assert_true(duo_is_readable(vb_nic_event_fd(nic), DUO_PATIENCE_S * 1000));
+    assert_true(duo_is_readable(vb_nic_event_fd(nic), DUO_FOREVER));
     assert_int_equal(vb_nic_take_event(nic, &event), 0);
     return event;
 }
@@ -344,10 +353,7 @@ void duo_fill(uint8_t *bytes, uint32_t len, uint32_t seed)
 
 bool duo_wait_ok(struct vb_cq *cq, uint64_t wr_id)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     struct vb_wc wc = {0};
-    while (vb_poll_cq(cq, &wc, 1) == 0)
-        if (duo_now_ns() > until)
-            return false;
+    WAIT_UNTIL(vb_poll_cq(cq, &wc, 1) != 0);
     return wc.status == VB_WC_OK && wc.wr_id == wr_id;
 }

@@ -4,6 +4,7 @@
 #ifndef VB_TESTS_DUO_H
 #define VB_TESTS_DUO_H
 
+#include "flavour.h"
 #include "verbena/nic.h"
 
 #include <stdbool.h>
@@ -14,7 +15,9 @@ enum {
     DUO_RIGHTS = VB_RIGHT_ALL,
     DUO_REMOTE = VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_ATOMIC |
                  VB_RIGHT_FLUSH_GLOBAL,
-    DUO_QUIET_MS = 50, // long enough for loopback, when nothing must come
+    DUO_FOREVER = -1,  // as long as CTest lets the test run
+    DUO_QUIET_MS = 20, // long enough for loopback, when nothing must come
+    DUO_IDLE_MS = 200, // longer than anything that looks now and then sleeps
     DUO_TIMEOUT = 16, // of an acknowledgement, 268 ms: a busy machine may not run the peer for long
 };
 
@@ -47,7 +50,7 @@ int duo_tear_down(void **state);
 int duo_begin(void **state);
 int duo_end(void **state);
 
-// Skips the test if somebody else keeps ::1.
+// Skips the test if its way is "ipv6" and the machine has no ::1.
 void duo_open(struct duo *d, struct duo_state *state);
 // What duo_open() makes on both NICs.
 void duo_open_ends(struct duo *d);
@@ -78,9 +81,15 @@ void duo_look(struct vb_cq *cq, uint64_t wr_id, enum vb_wc_status status, const 
 #define duo_expect(cq, wr_id, status) duo_look(cq, wr_id, status, __FILE__, __LINE__)
 // Nothing completes for a while.
 void duo_expect_quiet(struct vb_cq *cq);
-// This process has nothing to do, and uses so much of a processor at most, in millionths.
-void duo_expect_idle(uint32_t most_ppm);
+// The threads of this process's NICs, hulls and managers come to rest: none of them runs for
+// DUO_IDLE_MS, not even to look.
+void duo_expect_idle(void);
+// How long they have run.
+uint64_t duo_threads_ran_ns(void);
+// The helpers of both NICs, or the hulls that they are attached to, are asleep.
+void duo_await_sleep(const struct duo *d);
 
+// Whether it becomes readable within so many ms, or DUO_FOREVER.
 bool duo_is_readable(int fd, int timeout_ms);
 // The next asynchronous event, by its descriptor.
 struct vb_nic_event duo_wait_event(struct vb_nic *nic);
@@ -100,13 +109,13 @@ bool duo_wait_ok(struct vb_cq *cq, uint64_t wr_id);
 
 // The thread sanitizer takes threads that a forked child does not have for rivals, and lets it
 // start none: there children neither free what they inherited nor open NICs.
-#ifdef __SANITIZE_THREAD__
+#if UNDER_TSAN
 #define DUO_CHILD_IS_FREE 0
 #else
 #define DUO_CHILD_IS_FREE 1
 #endif
 
-#define DUO_PATIENCE_S 60
+#define DUO_PATIENCE_S 3600 // for calls that take a time limit: longer than CTest lets a test run
 #define DUO_TEST(test, way)                                                    \
     {                                                                          \
 #test " (" way ")", test, duo_begin, duo_end, (void *)(uintptr_t)(way) \

@@ -2,6 +2,7 @@
 // Gets that a hull answers from named memory.
 #include "hull_get.h"
 
+#include "../wait.h"
 #include "hull_table.h"
 
 #include <endian.h>
@@ -14,7 +15,6 @@ enum {
     SLOTS = 2,
     LIMIT = 200, // entries that one request may cost
     PSN = 0x123456,
-    PATIENCE_S = 60, // more than a machine that is busy with other things takes
 };
 
 static bool refuse(char why[200], const char *what, int err)
@@ -143,13 +143,6 @@ void get_client_close(struct get_client *c)
     free(c->memory);
 }
 
-static time_t now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec;
-}
-
 static bool ask(struct get_client *c, uint32_t key)
 {
     struct vb_hash_request request;
@@ -171,15 +164,9 @@ static bool ask(struct get_client *c, uint32_t key)
 // Both completions: of the question, and of the answer.
 static bool await(struct get_client *c, uint32_t *imm)
 {
-    time_t until = now_s() + PATIENCE_S;
-
     for (uint32_t left = 2; left > 0;) {
         struct vb_wc wc;
-        if (vb_poll_cq(c->cq, &wc, 1) == 0) {
-            if (now_s() >= until)
-                return false;
-            continue;
-        }
+        WAIT_UNTIL(vb_poll_cq(c->cq, &wc, 1) != 0);
         if (wc.status != VB_WC_OK)
             return false;
         if (wc.opcode == VB_WC_RECV_WRITE)

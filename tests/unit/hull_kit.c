@@ -2,6 +2,7 @@
 // Hulls for tests.
 #include "hull_kit.h"
 
+#include "../wait.h"
 #include "duo.h"
 #include "pair.h"
 
@@ -63,16 +64,15 @@ struct vb_nic *hull_kit_attach(const struct vb_hull *hull)
 
 struct vb_hull_counts hull_kit_wait(struct vb_hull *hull, uint32_t clients)
 {
-    struct vb_hull_counts counts = {.clients = UINT32_MAX};
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
+    struct vb_hull_counts counts;
 
-    while (counts.clients != clients && duo_now_ns() < until) {
-        vb_hull_count(hull, &counts);
-        if (counts.clients != clients)
-            usleep(1000);
-    }
-    assert_int_equal(counts.clients, clients);
+    WAIT_UNTIL((vb_hull_count(hull, &counts), counts.clients == clients));
     return counts;
+}
+
+void hull_kit_await_sleep(const struct vb_hull *hull)
+{
+    WAIT_UNTIL(atomic_load(&hull->nic->helper.asleep) == (1u << hull->units) - 1);
 }
 
 int hull_kit_connect(const struct vb_hull *hull)

@@ -16,6 +16,8 @@ struct vb_nic *hull_kit_attach(const struct vb_hull *hull);
 // Waits until it has so many applications.
 struct vb_hull_counts hull_kit_wait(struct vb_hull *hull, uint32_t clients);
 // A connection that says nothing yet.
+// All of its units are asleep.
+void hull_kit_await_sleep(const struct vb_hull *hull);
 int hull_kit_connect(const struct vb_hull *hull);
 // Sends a request and takes its reply; returns the reply's error, or -ENOTCONN.
 int hull_kit_ask(int socket, struct vb_hull_request *request, struct vb_hull_reply *reply);

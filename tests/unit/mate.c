@@ -2,6 +2,8 @@
 // A process of its own with a NIC and a queue pair.
 #include "mate.h"
 
+#include "../wait.h"
+#include "flavour.h"
 #include "pair.h"
 
 #include <errno.h>
@@ -77,11 +79,8 @@ static int join_test(struct self *s, int fd)
 
 static int wait_one(struct self *s, uint64_t wr_id)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     struct vb_wc wc;
-    while (vb_poll_cq(s->cq, &wc, 1) == 0)
-        if (duo_now_ns() > until)
-            return complain("no completion");
+    WAIT_UNTIL(vb_poll_cq(s->cq, &wc, 1) != 0);
     return wc.status == VB_WC_OK && wc.wr_id == wr_id ? 0 : complain(vb_wc_status_text(wc.status));
 }
 
@@ -103,9 +102,8 @@ static int post_many(struct self *s)
 
 static int wait_for_read(const struct self *s)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull, count = 0;
-    while (count == 0 && duo_now_ns() < until)
-        vb_nic_counter(s->nic, "rx_read_requests", &count);
+    uint64_t count = 0;
+    WAIT_UNTIL(vb_nic_counter(s->nic, "rx_read_requests", &count) != 0 || count > 0);
     return count ? 0 : complain("no READ");
 }
 
@@ -172,7 +170,7 @@ bool mate_is_me(int argc, char **argv, int *status)
 // which it would wait for ever when it looks for leaks at its end.
 static void silence_leaks(void)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if UNDER_ASAN
     const char *before = getenv("ASAN_OPTIONS");
     char options[256];
     if (before && strstr(before, "detect_leaks=0"))
@@ -200,10 +198,6 @@ static pid_t spawn(const struct duo *d, enum mate_task task, enum mate_way way, 
 
 static void hear(const struct mate *m, void *bytes, size_t len)
 {
-    if (!duo_is_readable(m->fd, DUO_PATIENCE_S * 1000)) {
-        kill(m->pid, SIGKILL);
-        fail_msg("the mate says nothing");
-    }
     assert_int_equal(read(m->fd, bytes, len), len);
 }
 
@@ -236,15 +230,8 @@ struct mate mate_start(const struct duo *d, enum mate_task task, enum mate_way w
 
 int mate_join(struct mate *m)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     int status = 0;
-    pid_t pid;
-    while ((pid = waitpid(m->pid, &status, WNOHANG)) == 0 && duo_now_ns() < until)
-        usleep(1000);
-    if (pid == 0) {
-        kill(m->pid, SIGKILL);
-        fail_msg("the mate does not end");
-    }
+    assert_int_equal(waitpid(m->pid, &status, 0), m->pid);
     close(m->fd);
     return status;
 }

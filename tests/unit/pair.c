@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two NICs in one process over loopback.
 #include "pair.h"
+#include "../wait.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,6 @@
 #include <cmocka.h>
 
 enum {
-    PATIENCE_S = 60,
     PATIENT = 16, // 268 ms, eight times: a busy machine may not run the peer for long
 };
 
@@ -107,12 +107,7 @@ void pair_close(struct pair *p)
 struct vb_wc pair_wait(struct pair *p, unsigned i)
 {
     struct vb_wc wc;
-    time_t until = time(NULL) + PATIENCE_S;
-    while (vb_poll_cq(p->end[i].cq, &wc, 1) == 0) {
-        vb_nic_progress(p->end[!i].nic);
-        if (time(NULL) > until)
-            fail_msg("no completion");
-    }
+    WAIT_UNTIL((vb_nic_progress(p->end[!i].nic), vb_poll_cq(p->end[i].cq, &wc, 1)) != 0);
     return wc;
 }
 

@@ -2,6 +2,7 @@
 // An application that is a service of a hull.
 #include "service_kit.h"
 
+#include "../wait.h"
 #include "duo.h"
 
 #include <setjmp.h>
@@ -142,8 +143,5 @@ void service_send(struct vb_qp *qp, uint64_t wr_id)
 
 void service_await(struct vb_cq *cq, uint64_t count)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
-
-    while (vb_cq_count(cq) < count)
-        assert_true(duo_now_ns() < until);
+    WAIT_UNTIL(vb_cq_count(cq) >= count);
 }

@@ -2,6 +2,7 @@
 // What the tests of the shm and auto ports share.
 #include "shm_kit.h"
 
+#include "../wait.h"
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/shm.h"
@@ -146,11 +147,7 @@ bool kit_append_lent(struct vb_txq *q, struct vb_path *path, uint32_t len, uint3
 
 void kit_send_all(struct vb_port *port, struct vb_txq *q)
 {
-    uint64_t give_up = vb_clock_ns() + KIT_PATIENCE_NS;
-    while (q->taken < q->count) {
-        port->ops->send(port, q);
-        assert_true(vb_clock_ns() < give_up);
-    }
+    WAIT_UNTIL((port->ops->send(port, q), q->taken == q->count));
     kit_reset(q);
 }
 
@@ -199,18 +196,10 @@ bool kit_is_readable(int fd, int timeout_ms)
 
 uint32_t kit_await(struct vb_port *port, struct vb_rx_frame *frames)
 {
-    uint64_t give_up = vb_clock_ns() + KIT_PATIENCE_NS;
-    for (uint32_t tries = 1;; tries++) {
-        uint32_t n = port->ops->receive(port, frames);
-        assert_true(n <= VB_PORT_RX_BATCH);
-        if (n > 0)
-            return n;
-        if (tries % 64 == 0) {
-            if (vb_clock_ns() > give_up)
-                return 0;
-            sched_yield();
-        }
-    }
+    uint32_t n;
+    WAIT_UNTIL((n = port->ops->receive(port, frames)) > 0);
+    assert_true(n <= VB_PORT_RX_BATCH);
+    return n;
 }
 
 uint32_t kit_receive_idle(struct vb_port *port, struct vb_rx_frame *frames)

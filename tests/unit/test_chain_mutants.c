@@ -4,6 +4,7 @@
 // what is as before must not.
 #include "base/prng.h"
 #include "chain/check.h"
+#include "flavour.h"
 #include "flow_kit.h"
 #include "mutate_kit.h"
 #include "shipped_kit.h"
@@ -216,7 +217,7 @@ static void check(const struct program *p, struct vb_findings *out)
 }
 
 // Sanitizers make everything ten times as slow; shares are for those who run enough.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if UNDER_TSAN || UNDER_ASAN
 #define FEWER 20
 #else
 #define FEWER 1

@@ -3,6 +3,7 @@
 // are opened by other queues or by hand.
 #include "chain.h"
 
+#include "../wait.h"
 #include "base/bytes.h"
 #include "verbena/wqe.h"
 
@@ -77,10 +78,8 @@ static void test_wait_for_a_receive(void **state)
 // While the helper is at it nothing is to be had.
 static int take_some(struct vb_cq *cq, struct vb_wc wc[8])
 {
-    uint64_t give_up_ns = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    int taken = 0;
-    while (taken == 0 && duo_now_ns() < give_up_ns)
-        taken = vb_poll_cq(cq, wc, 8);
+    int taken;
+    WAIT_UNTIL((taken = vb_poll_cq(cq, wc, 8)) != 0);
     return taken;
 }
 

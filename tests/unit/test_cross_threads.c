@@ -3,6 +3,7 @@
 // and nothing that was opened stays undone.
 #include "loop_rig.h"
 
+#include "../wait.h"
 #include "base/bytes.h"
 
 #include <pthread.h>
@@ -18,7 +19,6 @@
 
 enum {
     ROUNDS = 8000,
-    SECONDS_MAX = 60,
 };
 
 struct runner {
@@ -39,20 +39,14 @@ static void *run_unit(void *arg)
 }
 
 // The last entry of the ping-pong writes a word, which the test sees.
-static bool wait_for_word(const struct loop_rig *r, uint32_t offset, uint64_t value)
+static void wait_for_word(const struct loop_rig *r, uint32_t offset, uint64_t value)
 {
     const uint64_t *word = (const void *)(r->memory + offset);
-    struct timespec pause = {.tv_nsec = 1000000};
 
-    for (uint32_t ms = 0; ms < SECONDS_MAX * 1000; ms++) {
-        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)
-            return true;
-        nanosleep(&pause, NULL);
-    }
-    return false;
+    WAIT_UNTIL(__atomic_load_n(word, __ATOMIC_ACQUIRE) == value);
 }
 
-static void run_both(struct loop_rig *r, struct loop_queue *first, bool *done)
+static void run_both(struct loop_rig *r, struct loop_queue *first)
 {
     atomic_bool over = false;
     struct runner runner[2] = {{r, 0, &over}, {r, 1, &over}};
@@ -61,7 +55,7 @@ static void run_both(struct loop_rig *r, struct loop_queue *first, bool *done)
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, run_unit, &runner[i]), 0);
     loop_doorbell(first);
-    *done = wait_for_word(r, 0, 1);
+    wait_for_word(r, 0, 1);
     atomic_store(&over, true);
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
@@ -73,7 +67,6 @@ static void test_ping_pong(void **state)
 {
     struct loop_rig r;
     struct loop_queue *a, *b;
-    bool done;
 
     (void)state;
     loop_open(&r, 2);
@@ -86,8 +79,7 @@ static void test_ping_pong(void **state)
         loop_put(a, loop_count_up(&r, 128));
     }
     loop_put(a, loop_count_up(&r, 0));
-    run_both(&r, a, &done);
-    assert_true(done);
+    run_both(&r, a);
     assert_int_equal(loop_word(&r, 64), ROUNDS);
     assert_int_equal(loop_word(&r, 128), ROUNDS);
     loop_close(&r);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NICs and fork(): the child's copy is dead, and the parent's does not notice.
 #include "duo.h"
+#include "flavour.h"
 #include "pair.h"
+#include "skips.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -251,7 +253,7 @@ static void test_a_child_has_its_descriptors_to_itself(void **state)
     duo_open(&d, s);
     make_objects(&d, &o);
     exchange(&d, o.qp[0], 1);
-    usleep(20000); // the helper sleeps
+    duo_await_sleep(&d);
     pid_t pid = fork();
     if (pid == 0) {
         struct stat file;
@@ -340,9 +342,8 @@ static void live_own_life(const char *address, const char *port)
 
 static void test_forking_while_threads_work(void **state)
 {
-#ifdef __SANITIZE_ADDRESS__
-    skip(); // its allocator's locks are not made for fork() beside threads (see mate.c)
-#endif
+    if (UNDER_ASAN)
+        SKIP("the sanitizer's allocator has no locks for fork() beside threads that work");
     struct duo d;
     struct vb_qp *qp[2];
     struct duo_state *s = *state;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two NICs that are connected by the communication manager over their queue pairs 1, and bytes that
 // then go over the connection.
+#include "../wait.h"
 #include "duo.h"
 #include "host/cm.h"
 #include "host_cm_kit.h"
@@ -392,12 +393,8 @@ static void test_strangers(void **state)
 
 static void wait_for_datagrams(const struct vb_nic *nic, uint64_t count)
 {
-    uint64_t until_ns = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-
-    while (duo_counter(nic, "rx_datagrams") + duo_counter(nic, "rx_dropped_datagrams") < count) {
-        assert_true(duo_now_ns() < until_ns);
-        poll(NULL, 0, 1);
-    }
+    WAIT_UNTIL(duo_counter(nic, "rx_datagrams") + duo_counter(nic, "rx_dropped_datagrams") >=
+               count);
 }
 
 // Asks while the other manager is kept from reading, which it then may do.

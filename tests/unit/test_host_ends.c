@@ -169,7 +169,7 @@ static void test_a_rate(void **state)
     uint64_t from = duo_now_ns();
     duo_post(&d, qp[0], duo_wr(&d, VB_WR_WRITE, 4), 0, 50000);
     duo_expect(d.end[0].cq, 4, VB_WC_OK);
-    assert_true(duo_now_ns() - from > 40 * 1000 * 1000);
+    assert_true(duo_now_ns() - from > 40 * 1000 * 1000); // a busy machine only makes it more
     assert_int_equal(vb_qp_limit(qp[0], 0, 0), 0);
     duo_close(&d);
 }

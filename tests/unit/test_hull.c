@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hull against applications that do not keep the contract, and what one application can do to
 // another: nothing.
+#include "../wait.h"
 #include "duo.h"
 #include "hull_kit.h"
 
@@ -407,7 +408,7 @@ static void test_a_child_has_no_part_in_it(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    usleep(20000); // the hull sleeps,
+    hull_kit_await_sleep(hull); // it sleeps,
     const struct vb_send_wr nop = {.opcode = VB_WR_NOP, .flags = VB_WR_SIGNALED};
     assert_int_equal(vb_post_send(qp, &nop, 1), 1); // and is woken: the child took nothing away
     assert_int_equal(duo_wait(e.cq).status, VB_WC_OK);
@@ -476,11 +477,8 @@ static void test_other_quotas_while_it_runs(void **state)
     assert_int_equal(vb_hull_config_parse(text, sizeof text - 1, config, error), 0);
     assert_int_equal(vb_hull_reload(hull, config), 0);
     free(config);
-    int err = -EDQUOT;
-    for (unsigned ms = 0; err == -EDQUOT && ms < 10000; ms++) {
-        err = vb_pd_alloc(nic, &pd);
-        usleep(1000);
-    }
+    int err;
+    WAIT_UNTIL((err = vb_pd_alloc(nic, &pd)) != -EDQUOT);
     assert_int_equal(err, 0);
     vb_nic_close(nic);
     vb_hull_close(hull);

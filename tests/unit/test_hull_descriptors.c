@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hull with fewer descriptors than its tenants' quotas allow: who asks for more hears so, who has
 // some goes on, and a hull that has none left at all does not do nothing but fail.
+#include "../wait.h"
 #include "duo.h"
 #include "hull_kit.h"
 #include "service_kit.h"
@@ -244,14 +245,10 @@ static void test_out_of_all_it_does_not_try_without_end(void **state)
     set_limit(before.rlim_cur);
     const struct vb_hull_request hello = hull_kit_hello();
     struct vb_hull_reply reply;
-    int fds[VB_HULL_FDS], bytes = -EAGAIN;
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
+    int fds[VB_HULL_FDS], bytes;
     assert_int_equal(vb_contract_send(socket_of[1], &hello, sizeof hello, 0, NULL, 0), 0);
-    while (bytes == -EAGAIN && duo_now_ns() < until) {
-        vb_hull_turn(hull);
-        bytes = vb_contract_receive(socket_of[1], &reply, sizeof reply, MSG_DONTWAIT, fds);
-        usleep(1000);
-    }
+    WAIT_UNTIL((vb_hull_turn(hull), bytes = vb_contract_receive(socket_of[1], &reply, sizeof reply,
+                                                                MSG_DONTWAIT, fds)) != -EAGAIN);
     assert_int_equal(bytes, sizeof reply);
     assert_int_equal(reply.error, 0);
     assert_int_equal(vb_hull_accept_next(hull, UINT64_MAX), UINT64_MAX);

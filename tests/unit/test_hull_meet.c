@@ -4,6 +4,7 @@
 #include "duo.h"
 #include "service_kit.h"
 
+#include "../wait.h"
 #include "host/attach.h"
 
 #include <errno.h>
@@ -111,13 +112,8 @@ static void test_the_last_word_in_a_register_counts(void **state)
         service_change(&a, hull);
         service_read(&a, a.qp[0], round);
         duo_expect(a.cq, round, VB_WC_OK);
-        int err = -EAGAIN;
-        uint64_t until = duo_now_ns() + patience_ns;
-        while (err == -EAGAIN && duo_now_ns() < until) {
-            err = vb_channel_take(a.channel, &told);
-            if (err)
-                usleep(1000);
-        }
+        int err;
+        WAIT_UNTIL((err = vb_channel_take(a.channel, &told)) != -EAGAIN);
         assert_int_equal(err, 0);
         assert_ptr_equal(told, a.cq);
     }

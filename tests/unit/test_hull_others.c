@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one application can name of another's by domains of XRC, keys, lists of queue pairs and
 // rings: nothing; and what quotas say to groups and longer rings.
+#include "../wait.h"
 #include "duo.h"
 #include "hull_kit.h"
 
@@ -387,8 +388,7 @@ static void test_overwritten_while_read(void **state)
         }
     }
     assert_true(seen > 0);
-    while (vb_cq_count(e.cq) < posted)
-        usleep(100);
+    WAIT_UNTIL(vb_cq_count(e.cq) >= posted);
     int n = vb_poll_cq(e.cq, wc, 8); // the last of them are there, whatever was lost
     assert_true(n > 0 || next == posted);
     assert_true(n == 0 || wc[n - 1].wr_id == posted - 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory on its way back to the system is its tenant's still: nobody has more than he may by
 // letting go faster than the system takes.
+#include "../wait.h"
 #include "duo.h"
 #include "hull_kit.h"
 
@@ -64,14 +65,10 @@ static void drop(int socket, uint32_t number)
 
 static void expect_soon(int socket, uint64_t bytes, const char *name)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
     struct vb_hull_reply reply;
     int err;
 
-    while ((err = create(socket, bytes, name, &reply)) == -EAGAIN) {
-        assert_true(duo_now_ns() < until);
-        usleep(1000);
-    }
+    WAIT_UNTIL((err = create(socket, bytes, name, &reply)) != -EAGAIN);
     assert_int_equal(err, 0);
 }
 
@@ -194,8 +191,7 @@ static void test_a_user_ends_while_another_one_asks(void **state)
     ask_still(hull, socket, &hello, &reply);
     assert_int_equal(count_tenants(hull), 2);
     vb_hull_memory_forget(hull, vb_hull_memory_named(hull, gone, "last"));
-    while (is_running(hull))
-        usleep(1000);
+    WAIT_UNTIL(!is_running(hull));
     ask_still(hull, socket, &wanted, &reply);
     assert_int_equal(count_tenants(hull), 1);
     close(socket);
@@ -216,7 +212,7 @@ static void *free_later(void *arg)
 {
     struct freer *f = arg;
 
-    usleep(50000);
+    usleep(50000); // so that the other thread mostly waits by then; it is right in either order
     go_on(f->hull);
     vb_hull_free(f->nic, f->memory);
     return NULL;

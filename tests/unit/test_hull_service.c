@@ -3,6 +3,7 @@
 // stood, wherever that was.
 #include "duo.h"
 #include "service_kit.h"
+#include "skips.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -472,7 +473,7 @@ static void test_another_user(void **state)
     if (geteuid() != 0 || chmod(getenv("VERBENA_RUNTIME_DIR"), 0755) != 0 ||
         chmod(hull->path, 0666) != 0) {
         vb_hull_close(hull);
-        skip();
+        SKIP("needs root to become another user");
     }
     service_make(&a, hull, false);
     service_leave(&a, hull);

@@ -5,6 +5,7 @@
 #include "hull_kit.h"
 #include "service_kit.h"
 
+#include "../wait.h"
 #include "host/attach.h"
 #include "verbena/wqe.h"
 
@@ -31,7 +32,6 @@ extern char **environ;
 enum {
     ROUNDS = 200,
     KILLS = 20,
-    PATIENCE_MS = 10000,
     FEW = 1000, // turns of a thread that sleeps: one that does not makes as many in a millisecond
 };
 
@@ -282,18 +282,6 @@ static uint64_t turns_of(struct vb_hull *hull, uint32_t unit)
     return turns;
 }
 
-static bool all_sleep(struct vb_hull *hull)
-{
-    return atomic_load(&hull->nic->helper.asleep) == (1u << hull->units) - 1;
-}
-
-static void await_sleep(struct vb_hull *hull)
-{
-    for (unsigned ms = 0; ms < PATIENCE_MS && !all_sleep(hull); ms++)
-        usleep(1000);
-    assert_true(all_sleep(hull));
-}
-
 static void test_each_sleeps_for_itself(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", "pus = 4\n");
@@ -302,16 +290,16 @@ static void test_each_sleeps_for_itself(void **state)
 
     (void)state;
     work(&a, 0, 1);
-    await_sleep(hull);
+    hull_kit_await_sleep(hull);
     for (uint32_t i = 0; i < 4; i++)
         before[i] = turns_of(hull, i);
-    usleep(200 * 1000);
+    usleep(200 * 1000); // that nothing happens meanwhile is the claim
     for (uint32_t i = 0; i < 4; i++)
         assert_true(turns_of(hull, i) < before[i] + FEW); // nobody looks, but for a timer
     // The first has to hear of whom to wake, and those who have nothing to do sleep on.
     for (uint8_t i = 1; i < 20; i++) {
         work(&a, i % 2, i);
-        await_sleep(hull);
+        hull_kit_await_sleep(hull);
     }
     assert_true(turns_of(hull, 1) > before[1]);
     assert_true(turns_of(hull, 2) < before[2] + FEW);
@@ -330,7 +318,7 @@ static void test_events_of_a_unit_that_slept(void **state)
     for (uint8_t i = 1; i < 20; i++) {
         unsigned which = i % 2;
         assert_int_equal(vb_cq_arm(a.cq[which], false), 0);
-        await_sleep(hull);
+        hull_kit_await_sleep(hull);
         post_read(&a, which, i);
         assert_true(duo_is_readable(vb_channel_fd(a.e.channel), DUO_PATIENCE_S * 1000));
         assert_int_equal(vb_channel_take(a.e.channel, &cq), 0);
@@ -338,7 +326,7 @@ static void test_events_of_a_unit_that_slept(void **state)
         duo_expect(cq, i, VB_WC_OK);
     }
     // Of a queue pair, too, that fails while its unit sleeps.
-    await_sleep(hull);
+    hull_kit_await_sleep(hull);
     assert_int_equal(vb_qp_fail(a.qp[1]), 0);
     vb_nic_close(a.e.nic);
     vb_hull_close(hull);
@@ -479,13 +467,9 @@ static struct belongings look(struct vb_hull *hull)
 // Connections of the dead may wait to be accepted, and counts come after what they count.
 static void await_as_before(struct vb_hull *hull, const struct belongings *before)
 {
-    struct belongings now = look(hull);
+    struct belongings now;
 
-    for (unsigned ms = 0; ms < PATIENCE_MS && memcmp(&now, before, sizeof now) != 0; ms++) {
-        usleep(1000);
-        now = look(hull);
-    }
-    assert_memory_equal(&now, before, sizeof now);
+    WAIT_UNTIL((now = look(hull), memcmp(&now, before, sizeof now) == 0));
 }
 
 static void test_the_killed_leave_nothing(void **state)
@@ -504,7 +488,7 @@ static void test_the_killed_leave_nothing(void **state)
         pid_t child = start(hull);
         int status;
         await(hull, &survivor, child);
-        usleep(i * 100);
+        usleep(i * 100); // any moment will do: it is killed wherever it is then
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status)); // and has not failed by itself
@@ -601,12 +585,12 @@ static void *meddle(void *arg)
     for (; !atomic_load(&m->ended); m->rounds++) {
         m->failures += vb_nic_trace(m->nic, 16384) != 0;
         m->failures += vb_nic_set_faults(m->nic, "dup=10%;delay=20us@10%", NULL) != 0;
-        usleep(200);
+        usleep(200); // so that frames meet the rules
         int fd = open_dump(m->nic);
         m->failures += fd < 0;
         close(fd);
         m->failures += vb_nic_trace(m->nic, 0) != 0;
-        usleep(200);
+        usleep(200); // the same
         m->failures += vb_nic_set_faults(m->nic, "off", NULL) != 0;
     }
     return NULL;

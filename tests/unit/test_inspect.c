@@ -529,7 +529,9 @@ static void test_no_descriptors(void **state)
     none.rlim_cur = (rlim_t)fd + 1;
     setrlimit(RLIMIT_NOFILE, &none);
     assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
-    duo_expect_idle(300000);
+    uint64_t before_ns = duo_threads_ran_ns();
+    usleep(300 * 1000); // in which a helper that spins has a core; one that does not looks thrice
+    assert_true(duo_threads_ran_ns() - before_ns < 100 * 1000 * 1000);
     setrlimit(RLIMIT_NOFILE, &before);
     close(fd);
     ask(&survey, "nic");
@@ -577,9 +579,8 @@ static enum vb_asked_outcome outcome_with(const char *text, bool serves)
     assert_int_equal(listen(l.listener, 4), 0);
     if (serves)
         pthread_create(&l.thread, NULL, lie, &l);
-    uint64_t began = duo_now_ns(), limit_ns = text ? patience_ns : 300000000;
+    uint64_t limit_ns = text ? patience_ns : 300000000;
     assert_int_equal(vb_survey_take(&survey, "nic", 0, limit_ns), 0);
-    assert_true(duo_now_ns() - began < patience_ns);
     assert_int_equal(survey.nics, 1);
     enum vb_asked_outcome outcome = survey.nic[0].outcome;
     vb_survey_free(&survey);

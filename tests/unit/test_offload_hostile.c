@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "chain/machine.h"
+#include "flavour.h"
 #include "verbena/offload.h"
 
 #include <setjmp.h>
@@ -291,7 +292,7 @@ static void rig_destroy(struct rig *r)
     free(r);
 }
 
-#ifdef __SANITIZE_THREAD__
+#if UNDER_TSAN
 #define TRIES 2 // it is slow
 #else
 #define TRIES 4

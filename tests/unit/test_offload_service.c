@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service of offloads: clients join, work and go in every way that they can, and what they had
 // comes back.
+#include "../wait.h"
 #include "base/prng.h"
+#include "flavour.h"
 #include "heap.h"
 #include "host/load.h"
 #include "offload_rig.h"
 #include "pair.h"
+#include "skips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +27,7 @@ enum {
     CLIENT_BYTES = 40 * 1024, // of a client with two requests under way, at most
 };
 
-#ifdef __SANITIZE_THREAD__
+#if UNDER_TSAN
 #define CROWD_NOW 100 // a sanitizer's time is long
 #else
 #define CROWD_NOW CROWD
@@ -207,7 +210,7 @@ static void test_memory_of_a_client(void **state)
     struct offload_rig rig;
 
     if (!heap_is_known())
-        skip();
+        SKIP("the sanitizer's allocator does not count bytes");
     for (uint32_t depth = 2; depth <= 64; depth = depth < 8 ? 8 : depth * 8) {
         static struct offload_client c[16];
         size_t bytes = 0;
@@ -237,12 +240,8 @@ static void test_memory_of_a_client(void **state)
 
 static uint32_t sweep_until(struct offload_rig *rig, uint32_t wanted)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     uint32_t ended = 0;
-    while (ended < wanted && duo_now_ns() < until) {
-        ended += vb_offload_sweep(rig->service, duo_now_ns());
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    WAIT_UNTIL((ended += vb_offload_sweep(rig->service, duo_now_ns())) >= wanted);
     return ended;
 }
 

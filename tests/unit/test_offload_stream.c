@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service of offloads over TCP: clients join by a connection and go with it, whatever else
 // comes over others.
+#include "../wait.h"
 #include "chain/offload_message.h"
 #include "offload_rig.h"
 
@@ -84,9 +85,7 @@ static struct vb_offload_stat look(struct office *o)
 
 static void wait_for_clients(struct office *o, uint32_t n)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    while (look(o).clients != n)
-        assert_true(duo_now_ns() < until);
+    WAIT_UNTIL(look(o).clients == n);
 }
 
 static void close_office(struct office *o)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How processes end, stop and die, and what their peers see: two processes, over each port.
+#include "../wait.h"
 #include "mate.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <cmocka.h>
 
 enum {
-    SOON_MS = 30000,    // what is bounded by a second, on a busy machine
     LONG = DUO_TIMEOUT, // of an acknowledgement
 };
 
@@ -135,27 +135,22 @@ static void test_a_peer_is_killed(void **state)
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
     kill(m.pid, SIGKILL);
     assert_true(WIFSIGNALED(mate_join(&m)));
-    uint64_t begun = duo_now_ns();
     post_to(&d, &m, VB_WR_WRITE, 2, MATE_BYTES);
     duo_expect(d.end[0].cq, 2, VB_WC_RETRY_EXCEEDED);
-    assert_true(duo_now_ns() - begun < SOON_MS * 1000000ull);
     duo_close(&d);
 }
 
-// With retries for a minute to come, closing does not wait for them.
+// With retries for many hours to come, closing does not wait for them.
 static void test_closing_does_not_wait_for_the_dead(void **state)
 {
     struct duo d;
     open_one(&d, *state);
-    struct mate m = mate_start(&d, MATE_STAYS, MATE_RETURN, 7, 21);
+    struct mate m = mate_start(&d, MATE_STAYS, MATE_RETURN, 7, 31);
     start(&m);
     kill(m.pid, SIGKILL);
     assert_true(WIFSIGNALED(mate_join(&m)));
     post_to(&d, &m, VB_WR_WRITE, 1, MATE_BYTES);
-    uint64_t begun = duo_now_ns();
     duo_close(&d);
-    assert_true(duo_now_ns() - begun >= 900000000u); // it had its time
-    assert_true(duo_now_ns() - begun < SOON_MS * 1000000ull);
 }
 
 static void test_a_peer_is_stopped_for_a_while(void **state)
@@ -168,9 +163,7 @@ static void test_a_peer_is_stopped_for_a_while(void **state)
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
     kill(m.pid, SIGSTOP);
     post_to(&d, &m, VB_WR_WRITE, 2, DUO_BYTES);
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-    while (duo_counter(d.end[0].nic, "local_ack_timeout_err") == 0 && duo_now_ns() < until)
-        usleep(1000);
+    WAIT_UNTIL(duo_counter(d.end[0].nic, "local_ack_timeout_err") > 0);
     kill(m.pid, SIGCONT);
     duo_expect(d.end[0].cq, 2, VB_WC_OK);
     post_to(&d, &m, VB_WR_READ, 3, DUO_BYTES);

@@ -25,7 +25,7 @@ static void test_before_the_bell(void **state)
 
     (void)state;
     service_make(&a, hull, false);
-    usleep(20000); // the hull sleeps
+    hull_kit_await_sleep(hull);
     a.qp[0]->driver.doorbells = &nowhere;
     const struct vb_sge sge = {(uintptr_t)a.memory, 64, vb_mr_key(a.mr)};
     const struct vb_send_wr wr = service_request(&a, &sge, 21);

@@ -2,6 +2,7 @@
 // Queues by hand: rings and records that the test writes and reads by itself, without a call.
 #include "duo.h"
 
+#include "../wait.h"
 #include "base/bytes.h"
 #include "verbena/wqe.h"
 
@@ -76,11 +77,9 @@ static const struct vb_cqe *look(const struct hand *h)
 
 static struct vb_cqe wait_cqe(struct hand *h)
 {
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * UINT64_C(1000000000);
     const struct vb_cqe *cqe;
 
-    while (!(cqe = look(h)))
-        assert_true(duo_now_ns() < until);
+    WAIT_UNTIL((cqe = look(h)) != NULL);
     struct vb_cqe copy = *cqe;
     ring(&h->raw_cq.record[VB_DBREC_CQ_CI], ++h->ci & 0xffffff);
     return copy;

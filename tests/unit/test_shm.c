@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shm port between honest peers of one process: order, fullness, absence and sleep.
+#include "../wait.h"
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/shm.h"
@@ -186,9 +187,7 @@ static void test_nobody_there_costs_the_frame_only(void **state)
     kit_send_all(a, q);
     assert_int_equal(a->stats.tx_errors, 200);
     struct vb_port *b = kit_open_shm(*state, "127.0.0.9", 0); // it comes later, and is found
-    uint64_t give_up = vb_clock_ns() + KIT_PATIENCE_NS;
-    while (!vb_shm_reaches(a, &path))
-        assert_true(vb_clock_ns() < give_up);
+    WAIT_UNTIL(vb_shm_reaches(a, &path));
     kit_send(a, q, &path, 64, 7);
     assert_int_equal(kit_await(b, frames), 1);
     kit_assert_frame(&frames[0], &a->local, 64, 7);

@@ -7,6 +7,7 @@
 #include "port/shm_memory.h"
 #include "port/shm_state.h"
 #include "shm_kit.h"
+#include "skips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -376,7 +377,7 @@ static void test_noise_on_the_connection_is_harmless(void **state)
 static void test_other_users_are_refused(void **state)
 {
     if (geteuid() != 0)
-        skip();
+        SKIP("needs root to play two users");
     struct scene *s = make_scene(*state);
     struct sockaddr_un at;
     kit_socket_name(s->dir, "127.0.0.1", &at);

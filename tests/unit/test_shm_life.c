@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shm port between processes and threads: pings, streams, falling asleep, death and return.
+#include "../wait.h"
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/shm.h"
@@ -33,7 +34,7 @@ static void spin(uint64_t turns)
         atomic_signal_fence(memory_order_seq_cst);
 }
 
-// Receives, asleep while there is nothing. 0: not woken.
+// Receives, asleep while there is nothing.
 static uint32_t await_asleep(struct vb_port *port, struct vb_rx_frame *frames)
 {
     for (;;) {
@@ -41,8 +42,8 @@ static uint32_t await_asleep(struct vb_port *port, struct vb_rx_frame *frames)
         if (n > 0)
             return n;
         int fd = port->ops->sleep(port);
-        if (fd >= 0 && !kit_is_readable(fd, KIT_PATIENCE_MS))
-            return 0;
+        if (fd >= 0)
+            (void)kit_is_readable(fd, KIT_FOREVER);
     }
 }
 
@@ -97,11 +98,7 @@ static void start(int go)
 
 static void await_reachable(struct vb_port *port, struct vb_path *path)
 {
-    uint64_t give_up = vb_clock_ns() + KIT_PATIENCE_NS;
-    while (!vb_shm_reaches(port, path)) {
-        assert_true(vb_clock_ns() < give_up);
-        sched_yield();
-    }
+    WAIT_UNTIL(vb_shm_reaches(port, path));
 }
 
 static void run_pings(const char *dir, bool naps, uint32_t rounds)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signal handlers that post and poll, and threads that are cancelled in the middle of it.
+#include "../wait.h"
 #include "duo.h"
 
 #include <errno.h>
@@ -149,11 +150,9 @@ static void test_a_handler_that_shares_queues(void **state)
         completed += vb_poll_cq(d.end[0].cq, &wc, 1) == 1;
     }
     end_handling();
-    uint64_t until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
     posted += (unsigned)in_handler.posted;
     completed += (unsigned)in_handler.completed;
-    while (completed < posted && duo_now_ns() < until)
-        completed += vb_poll_cq(d.end[0].cq, &wc, 1) == 1;
+    WAIT_UNTIL((completed += vb_poll_cq(d.end[0].cq, &wc, 1) == 1) >= posted);
     assert_int_equal(completed, posted);
     assert_int_equal(vb_poll_cq(d.end[0].cq, &wc, 1), 0);
     duo_close(&d);
@@ -196,21 +195,17 @@ static void test_a_thread_is_cancelled(void **state)
     connect_patiently(&d, qp);
     struct victim v = {.d = &d, .qp = qp[0], .channel = d.end[0].channel};
     for (unsigned round = 0; round < 100; round++) {
-        uint64_t before = v.polled, until = duo_now_ns() + 1000000000;
+        uint64_t before = v.polled;
         pthread_t thread;
         void *result;
         struct vb_wc wc;
         assert_int_equal(pthread_create(&thread, NULL, work_for_ever, &v), 0);
-        while (v.polled == before && duo_now_ns() < until)
-            ;
-        usleep(round * 7 % 300);
+        WAIT_UNTIL(v.polled > before + round * 7 % 50); // cancelled at another point each time
         pthread_cancel(thread);
         pthread_join(thread, &result);
         assert_ptr_equal(result, PTHREAD_CANCELED);
         // Nothing is locked, nothing is lost.
-        until = duo_now_ns() + DUO_PATIENCE_S * 1000000000ull;
-        while (v.polled < v.posted && duo_now_ns() < until)
-            v.polled += (unsigned)vb_poll_cq(d.end[0].cq, &wc, 1);
+        WAIT_UNTIL((v.polled += (unsigned)vb_poll_cq(d.end[0].cq, &wc, 1)) >= v.posted);
         assert_int_equal(v.polled, v.posted);
         assert_string_equal(vb_qp_state_text(qp[0]), "RTS");
     }

@@ -3,6 +3,7 @@
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/udp.h"
+#include "skips.h"
 #include "udp_kit.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
@@ -481,7 +482,7 @@ int main(void)
     int failed = cmocka_run_group_tests(v4_tests, NULL, NULL);
     const char *why = udp_kit_enter_net();
     if (why != NULL)
-        printf("Skipped over IPv6: %s.\n", why);
+        failed += skips_group("ipv6", why);
     else
         failed += cmocka_run_group_tests(v6_tests, NULL, NULL);
     return failed;

@@ -3,6 +3,7 @@
 // threads that run the units at the same time.
 #include "verbena/nic.h"
 
+#include "../wait.h"
 #include "duo.h"
 #include "pair.h"
 
@@ -24,7 +25,6 @@ enum {
     QPS = 6, // on each side
     BYTES = 8192,
     ROUNDS = 300,
-    PATIENCE_S = 60,
 };
 
 struct side {
@@ -103,13 +103,9 @@ struct worker {
     const char *wrong;
 };
 
-static bool await(struct worker *w, struct vb_wc *wc)
+static void await(struct worker *w, struct vb_wc *wc)
 {
-    time_t until = time(NULL) + PATIENCE_S;
-    while (vb_poll_cq(w->here->cq[w->unit], wc, 1) == 0)
-        if (time(NULL) > until)
-            return false;
-    return true;
+    WAIT_UNTIL(vb_poll_cq(w->here->cq[w->unit], wc, 1) != 0);
 }
 
 // One request on queue pair i, and its completion.
@@ -126,8 +122,9 @@ static bool run(struct worker *w, uint32_t i, enum vb_wr_opcode opcode, uint32_t
     struct vb_wc wc;
 
     wr.atomic.swap_add = opcode == VB_WR_FADD ? 1 : 0;
-    if (vb_post_send(w->here->qp[i], &wr, 1) != 1 || !await(w, &wc))
+    if (vb_post_send(w->here->qp[i], &wr, 1) != 1)
         return false;
+    await(w, &wc);
     return wc.status == VB_WC_OK && wc.wr_id == i;
 }
 
@@ -246,7 +243,7 @@ static void test_frames_find_their_unit(void **state)
         }
         for (uint32_t i = 0; i < QPS; i++) {
             w.unit = i % a.units;
-            assert_true(await(&w, &wc));
+            await(&w, &wc);
             assert_int_equal(wc.status, VB_WC_OK);
         }
     }
@@ -270,7 +267,7 @@ static void test_receives_cross_units(void **state)
         struct worker at_b = {.here = &b, .there = &a, .unit = (i + 1) % b.units};
         struct vb_wc wc;
         assert_true(run(&w, i, VB_WR_SEND, 3000));
-        assert_true(await(&at_b, &wc));
+        await(&at_b, &wc);
         assert_int_equal(wc.wr_id, 100 + i);
         assert_int_equal(wc.byte_len, 3000);
         assert_int_equal(wc.qpn, vb_qp_num(b.qp[i]));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Units that have nothing to do cost nothing: one helper serves all of them, sleeps while they are
 // idle, and leaves alone those that the application runs.
+#include "../wait.h"
 #include "chain.h"
 #include "duo.h"
 #include "host/host.h"
@@ -21,8 +22,6 @@
 
 enum {
     UNITS = 2,
-    IDLE_PPM = 1000,
-    PATIENCE_S = DUO_PATIENCE_S,
 };
 
 struct side {
@@ -121,10 +120,7 @@ static unsigned count_helpers(void)
 // Those of a NIC that was closed are listed until the system has buried them.
 static void expect_helpers(unsigned count)
 {
-    uint64_t until = duo_now_ns() + PATIENCE_S * 1000000000ull;
-    while (count_helpers() != count && duo_now_ns() < until)
-        usleep(1000);
-    assert_int_equal(count_helpers(), count);
+    WAIT_UNTIL(count_helpers() == count);
 }
 
 static void test_idle_units_use_no_cpu(void **state)
@@ -134,7 +130,7 @@ static void test_idle_units_use_no_cpu(void **state)
     for (uint32_t i = 0; i < 20; i++)
         read_once(s, i % UNITS);
     expect_helpers(2); // one for each NIC, however many units it has
-    duo_expect_idle(IDLE_PPM);
+    duo_expect_idle();
     for (uint32_t i = 0; i < UNITS; i++) // and both wake
         read_once(s, i);
     close_both(s);
@@ -147,20 +143,16 @@ static uint32_t watched(const struct side *s)
 }
 
 // Round trips on unit 0, both NICs polled there and nowhere else, until the helper of the first
-// sleeps on these lanes. False: that does not happen.
-static bool poll_until(struct side s[2], uint32_t lanes)
+// sleeps on these lanes.
+static void poll_until(struct side s[2], uint32_t lanes)
 {
-    uint64_t until = duo_now_ns() + PATIENCE_S * 1000000000ull;
-    while (duo_now_ns() < until) {
+    while (watched(&s[0]) != lanes) {
         struct vb_wc wc;
-        if (watched(&s[0]) == lanes)
-            return true;
         post_read(s, 0);
         while (vb_poll_cq(s[0].cq[0], &wc, 1) == 0)
             (void)vb_poll_cq(s[1].cq[0], &wc, 1);
         assert_int_equal(wc.status, VB_WC_OK);
     }
-    return false;
 }
 
 // While the application runs one unit and the other one rests, no frame of the first wakes the
@@ -170,11 +162,8 @@ static void test_a_helper_leaves_a_polled_unit_alone(void **state)
     struct side s[2];
     open_both(s, *state);
     read_once(s, 1);
-    assert_true(poll_until(s, 2));
-    for (uint64_t waited_ms = 0; watched(&s[0]) != 3; waited_ms++) {
-        assert_true(waited_ms < PATIENCE_S * 1000);
-        usleep(1000);
-    }
+    poll_until(s, 2);
+    WAIT_UNTIL(watched(&s[0]) == 3);
     read_once(s, 1);
     close_both(s);
 }
@@ -192,7 +181,7 @@ static void test_an_endless_program_does_not_keep_the_helper(void **state)
                                 .mr = s[1].mr,
                                 .memory = (uint8_t *)s[1].memory};
     chain_start(chain_endless(&end, end.cq, (struct vb_qp_opts){0}, 32));
-    for (uint64_t until = duo_now_ns() + 200000000; duo_now_ns() < until;)
+    for (uint32_t i = 0; i < 50000; i++)
         assert_int_equal(vb_poll_cq(s[1].cq[1], &wc, 1), 0);
     read_once(s, 1);
     read_once(s, 0);

@@ -32,8 +32,7 @@ struct town_server {
 
 struct town_client {
     pid_t pid;
-    atomic_uint ready, made, refused; // connections
-    atomic_uint_fast64_t longest_ns;  // from asking to an answer
+    atomic_uint ready, made; // connections
     char why[200];
 };
 
@@ -42,6 +41,7 @@ struct town {
     uint16_t port; // of the first server
     struct town_server server[TOWN_SERVERS];
     struct town_client client[TOWN_CLIENTS];
+    atomic_uint refused; // connections, of all clients
 };
 
 // Starts all; servers with odd numbers have NICs of two units.
@@ -51,8 +51,10 @@ void town_kill_server(struct town *t, unsigned i);  // whose port is then nobody
 void town_start_server(struct town *t, unsigned i); // anew, on the same port
 void town_stop_server(struct town *t, unsigned i);
 void town_continue_server(struct town *t, unsigned i);
-// Lets pass so much time; every client but those of `except` then has connected to others, each
-// time within a second (and what a busy machine adds to that).
-void town_expect_well(struct town *t, unsigned ms, uint32_t except);
+// Every client but those of `except` makes so many connections more, and nobody fails: a connection
+// whose messages are lost fails after a few retries.
+void town_expect_well(struct town *t, unsigned connections, uint32_t except);
+// Nobody fails until a count has grown by so much.
+void town_expect_more(struct town *t, const atomic_uint *count, unsigned more);
 
 #endif

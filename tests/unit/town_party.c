@@ -22,12 +22,13 @@ bool party_open(struct party *p, const char *address, uint32_t units, char *why)
                                      .drain_ms = 1,
                                      .error_text = text};
     const struct vb_cq_opts cq = {.entries = 4 * PARTY_CONNS};
+    const struct vb_cm_opts cm = {.retries = PARTY_RETRIES};
 
     p->why = why;
     if (vb_nic_open(&opts, &p->nic) == 0 && vb_pd_alloc(p->nic, &p->pd) == 0 &&
         vb_cq_create(p->nic, &cq, &p->cq) == 0 &&
         vb_mr_reg(p->pd, p->memory, sizeof p->memory, VB_RIGHT_LOCAL_WRITE, &p->mr) == 0 &&
-        vb_host_cm_open(p->nic, NULL, &p->cm) == 0)
+        vb_host_cm_open(p->nic, &cm, &p->cm) == 0)
         return true;
     snprintf(why, 200, "cannot open: %s", text);
     return false;

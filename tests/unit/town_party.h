@@ -9,6 +9,7 @@
 enum {
     PARTY_CONNS = 256,
     PARTY_BYTES = 256, // of a message
+    PARTY_RETRIES = 4, // of the manager: of seconds, which is long for a process that runs
 };
 
 struct party_conn {

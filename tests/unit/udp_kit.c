@@ -2,6 +2,7 @@
 // What tests of the udp port share.
 #include "udp_kit.h"
 
+#include "../wait.h"
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/udp.h"
@@ -53,14 +54,11 @@ static bool await_address(const struct in6_addr *ip, int interface)
 {
     struct sockaddr_in6 at = {
         .sin6_family = AF_INET6, .sin6_addr = *ip, .sin6_scope_id = (uint32_t)interface};
-    uint64_t give_up = vb_clock_ns() + UDP_KIT_PATIENCE_NS;
-    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool bound;
-    while (!(bound = bind(fd, (const struct sockaddr *)&at, sizeof at) == 0) &&
-           vb_clock_ns() < give_up)
-        sched_yield();
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), err;
+    WAIT_UNTIL((err = bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 ? 0 : errno) !=
+               EADDRNOTAVAIL);
     close(fd);
-    return bound;
+    return err == 0;
 }
 
 static bool add_address(const char *ipv6)
@@ -182,24 +180,16 @@ bool udp_kit_append(struct vb_txq *q, struct vb_path *path, uint32_t len, uint32
 
 void udp_kit_send(struct vb_port *port, struct vb_txq *q)
 {
-    uint64_t give_up = vb_clock_ns() + UDP_KIT_PATIENCE_NS;
-    while (q->taken < q->count) {
-        port->ops->send(port, q);
-        assert_true(vb_clock_ns() < give_up);
-    }
+    WAIT_UNTIL((port->ops->send(port, q), q->taken == q->count));
     q->used = q->count = q->taken = 0;
 }
 
 uint32_t udp_kit_receive(struct vb_port *port, struct vb_rx_frame *frames, bool wanted)
 {
-    uint64_t give_up = vb_clock_ns() + UDP_KIT_PATIENCE_NS;
-    for (;;) {
-        uint32_t n = port->ops->receive(port, frames);
-        assert_true(n <= VB_PORT_RX_BATCH);
-        if (n || !wanted || vb_clock_ns() > give_up)
-            return n;
-        sched_yield();
-    }
+    uint32_t n;
+    WAIT_UNTIL((n = port->ops->receive(port, frames)) > 0 || !wanted);
+    assert_true(n <= VB_PORT_RX_BATCH);
+    return n;
 }
 
 void udp_kit_assert_frame(const struct vb_rx_frame *f, const struct vb_ip *src, uint32_t len,

@@ -14,7 +14,6 @@
 enum {
     UDP_KIT_HOSTS = 3,
 };
-#define UDP_KIT_PATIENCE_NS 60000000000ull
 
 // A test case that is told its family, &udp_kit_v4 or &udp_kit_v6.
 #define UDP_KIT_TEST(test, family_state)                      \

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests that cannot run here.
+#include "skips.h"
+
+#include "flavour.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// Sanitizers have skips of their own, so their programs have names of their own in the list.
+static void name_test(char name[100])
+{
+    snprintf(name, 100, "%s%s",
+             UNDER_ASAN   ? "asan/"
+             : UNDER_TSAN ? "tsan/"
+                          : "",
+             program_invocation_short_name);
+}
+
+static FILE *open_list(void)
+{
+    static const char here[] = __FILE__; // …/tests/unit/skips.c
+    char path[sizeof here + sizeof "../skips.txt"];
+
+    snprintf(path, sizeof path, "%.*s../skips.txt", (int)(strrchr(here, '/') + 1 - here), here);
+    return fopen(path, "r");
+}
+
+static bool is_listed(const char *test, const char *name)
+{
+    char line[300], listed[100], which[100];
+    bool found = false;
+    FILE *list = open_list();
+
+    while (list && !found && fgets(line, sizeof line, list))
+        found = line[0] != '#' && sscanf(line, "%99s %99s", listed, which) == 2 &&
+                strcmp(listed, test) == 0 && (strcmp(which, "*") == 0 || strcmp(which, name) == 0);
+    if (list)
+        fclose(list);
+    return found;
+}
+
+static bool may_skip(const char *name, const char *reason)
+{
+    const char *ci = getenv("CI");
+    char test[100];
+
+    name_test(test);
+    print_message("SKIPPED: %s: %s: %s\n", test, name, reason);
+    return !ci || strcmp(ci, "true") != 0 || is_listed(test, name);
+}
+
+void skips_case(const char *name, const char *reason)
+{
+    if (!may_skip(name, reason))
+        fail_msg("a skip that tests/skips.txt does not list");
+    skip();
+}
+
+int skips_group(const char *name, const char *reason)
+{
+    if (may_skip(name, reason))
+        return 0;
+    print_error("a skip that tests/skips.txt does not list\n");
+    return 1;
+}
