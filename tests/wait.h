@@ -7,6 +7,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 enum {
@@ -23,6 +24,22 @@ static inline void wait_step(unsigned long looks, const char *what, const char *
         nanosleep(&(struct timespec){.tv_nsec = WAIT_NAP_NS}, NULL);
     if (looks == WAIT_TELL)
         fprintf(stderr, "%s:%d: still waiting until %s\n", file, line, what);
+}
+
+// The state of a process, or of a thread, as the system tells it: 'S' sleeps, 'T' is stopped. 0: it
+// is gone. `where` is "." for processes, or "self/task".
+static inline char wait_state(const char *where, int id)
+{
+    char path[64], text[200] = "";
+
+    snprintf(path, sizeof path, "/proc/%s/%d/stat", where, id);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    size_t len = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    const char *end = len ? strrchr(text, ')') : NULL; // of the name, which may hold anything
+    return end && end[1] == ' ' ? end[2] : 0;
 }
 
 #define WAIT_UNTIL(condition)                                  \

@@ -136,8 +136,8 @@ static void ask_all(struct get_client *c, struct tally *t)
             reported_ns = ended_ns;
         }
         if (answer == GET_FAILED)
-            break; // its queue pair is over
-        usleep(PAUSE_US);
+            break;        // its queue pair is over
+        usleep(PAUSE_US); // leaves the core to others: it asks until it is told to stop
     }
     report(t);
 }

@@ -48,6 +48,9 @@ IMPURE = """socket bind listen accept connect send sendto sendmsg sendmmsg recv 
     recvmmsg read write readv writev pread pwrite open openat close ioctl mmap munmap poll ppoll
     select epoll_wait eventfd fopen fread fwrite fflush printf fprintf vprintf vfprintf puts fputs
     putchar perror getenv getrandom syscall system abort exit"""
+SLEEPS = "sleep usleep nanosleep clock_nanosleep thrd_sleep"
+SLEEPS_TOO = re.compile(r"\b(?:poll|select)\((?:NULL|0), ")  # of no descriptor
+SKIPS = "tests/unit/skips.c"
 IMPURE_HEADERS = re.compile(
     r"(sys|net|netinet|arpa|linux)/|(unistd|time|fcntl|poll|pthread|threads|signal)\.h")
 
@@ -177,6 +180,24 @@ def check_calls(tree):
                 yield path, line, f"{header[1:]} has no place in a pure layer"
 
 
+def check_waits(tree):
+    """A test waits for a condition (tests/wait.h): a sleep says beside it why it cannot, and who
+    skips says what is missing."""
+    for path, code in tree.code.items():
+        if not path.startswith(("tests/", "fuzz/")):
+            continue
+        lines = tree.texts[path].splitlines()
+        bare = [line for line in range(1, len(lines) + 1)
+                if not any("//" in text for text in lines[max(0, line - 2):line])]
+        sleeps = {line for name, line in ctext.calls(code) if name in SLEEPS.split()}
+        sleeps |= {ctext.line_at(code, match.start()) for match in SLEEPS_TOO.finditer(code)}
+        for line in sorted(sleeps.intersection(bare)):
+            yield path, line, "a sleep in a test: a comment beside it says why it must be"
+        for name, line in ctext.calls(code):
+            if name == "skip" and path != SKIPS:
+                yield path, line, "skip() is silent: SKIP() says why"
+
+
 def check_state(tree):
     """No mutable variable outlives a call, but in the command."""
     for path, code in tree.code.items():
@@ -254,7 +275,7 @@ def check_patches(tree):
             yield str(patch.relative_to(tree.root)), 1, f"does not apply: {apply.stderr.strip()}"
 
 
-CHECKS = (check_lines, check_heads, check_functions, check_calls, check_state, check_layers,
+CHECKS = (check_lines, check_heads, check_functions, check_calls, check_waits, check_state, check_layers,
           check_dead, check_man, check_patches)
 
 

@@ -140,6 +140,16 @@ class TidyTest(unittest.TestCase):
         self.passes("src/base/bytes.c", print_ + base)
         self.passes("src/port/udp.c", clock)
 
+    def test_sleeps_and_skips(self):
+        for sin in ("usleep(5)", "nanosleep(&t, NULL)", "(void)poll(NULL, 0, 5)"):
+            body = f"void f(void)\n{{\n    {sin};\n}}\n"
+            self.fails("tests/unit/test_pu.c", HEAD + body, "a sleep in a test")
+            self.passes("src/port/udp.c", HEAD + body)
+            self.passes("tests/unit/test_pu.c", HEAD + body.replace(";", "; // no end is the claim"))
+        body = "void f(void)\n{\n    skip();\n}\n"
+        self.fails("tests/unit/test_pu.c", HEAD + body, "skip() is silent")
+        self.passes("tests/unit/test_pu.c", HEAD + body.replace("skip()", 'SKIP("no root")'))
+
     def test_global_state(self):
         for sin in ("static int n;\n", "int n = 1;\n", "static const char *p;\n",
                     "static struct {\n    int a;\n} s;\n", "static int (*hook)(void);\n",

@@ -8,37 +8,22 @@
 
 #include <dirent.h>
 #include <stdbool.h>
-#include <string.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 pid_t __real_fork(void);
 pid_t __wrap_fork(void);
 
-// The state stands after the name, which ends with the last parenthesis.
-static bool sleeps(const char *thread)
-{
-    char path[300], text[200] = "";
-
-    snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return true; // it is gone
-    size_t len = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    const char *end = len ? strrchr(text, ')') : NULL;
-    return end && end[1] == ' ' && end[2] == 'S';
-}
-
 static bool others_sleep(void)
 {
-    char self[16];
     bool all = true;
     DIR *threads = opendir("/proc/self/task");
 
-    snprintf(self, sizeof self, "%d", (int)gettid());
-    for (struct dirent *e; threads && (e = readdir(threads)) != NULL;)
-        if (e->d_name[0] != '.' && strcmp(e->d_name, self) != 0)
-            all = all && sleeps(e->d_name);
+    for (struct dirent *e; threads && (e = readdir(threads)) != NULL;) {
+        int id = atoi(e->d_name);
+        char state = id && id != gettid() ? wait_state("self/task", id) : 0;
+        all = all && (state == 0 || state == 'S');
+    }
     if (threads)
         closedir(threads);
     return all;

@@ -4,6 +4,7 @@
 //
 //   cm ADDRESS [case…]   on that address of this machine; without a name, all cases
 #include "cm.h"
+#include "../wait.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -275,8 +276,7 @@ static void test_destroy(void)
     client = make_client(client_side, address, port, RDMA_PS_TCP); // a request that nobody hears
     make_qp(client);
     NEED(!rdma_connect(client, NULL));
-    while (is_quiet(server_side))
-        usleep(1000);
+    WAIT_UNTIL(!is_quiet(server_side));
     end(listener);
     status = take(client_side, RDMA_CM_EVENT_REJECTED);
     NEED(status == 28 || status == 8 || status == 4);
@@ -285,7 +285,7 @@ static void test_destroy(void)
 
 static void *acknowledge(void *event)
 {
-    usleep(50 * 1000);
+    usleep(50 * 1000); // so that the other thread waits by then; it is right in either order
     NEED(!rdma_ack_cm_event(event));
     return NULL;
 }

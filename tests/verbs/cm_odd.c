@@ -2,9 +2,11 @@
 // What rdma_cm programs do that they should not, and what happens when there is no room: ids that
 // never were, channels that go before their ids, threads that are disturbed, and processes without
 // descriptors.
+#include "../wait.h"
 #include "cm.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -179,7 +181,7 @@ static void test_late_waiter(void)
 
     rdma_destroy_event_channel(channel);
     NEED(!pthread_create(&thread, NULL, wait_late, channel));
-    usleep(100 * 1000);
+    usleep(100 * 1000); // that it does not return is the claim
     NEED(!atomic_load(&returned));
     pthread_cancel(thread);
     pthread_join(thread, NULL);
@@ -220,10 +222,11 @@ static pthread_t start_waiter(struct rdma_event_channel *channel, int flags)
 // Until that many were handled, or the wait is over.
 static void send_signals(pthread_t thread, unsigned count)
 {
-    for (int tries = 0; tries < 1000 && atomic_load(&signals) < count && !atomic_load(&result);
-         tries++) {
+    unsigned before;
+
+    while ((before = atomic_load(&signals)) < count && !atomic_load(&result)) {
         NEED(!pthread_kill(thread, SIGUSR1));
-        usleep(10 * 1000);
+        WAIT_UNTIL(atomic_load(&signals) > before || atomic_load(&result));
     }
 }
 
@@ -250,7 +253,7 @@ static void test_interrupted(void)
     struct rdma_event_channel *channel = rdma_create_event_channel();
     pthread_t thread = start_waiter(channel, 0);
 
-    send_signals(thread, 1000);
+    send_signals(thread, UINT_MAX); // the first may come before it waits
     NEED(!pthread_join(thread, NULL));
     NEED(atomic_load(&result) == -EINTR);
     rdma_destroy_event_channel(channel);

@@ -470,7 +470,7 @@ static void run_client(struct score *score, uint32_t number, char **argv)
         visit(&c, at->ai_addr);
         freeaddrinfo(at);
         score->beat_ns = now_ns();
-        usleep(1000 * draw(&c, 50));
+        usleep(1000 * draw(&c, 50)); // so that clients mix
     }
 }
 

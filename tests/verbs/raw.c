@@ -2,6 +2,7 @@
 // A program that drives ConnectX's queues by hand, as anybody would write it from mlx5dv.h: rings
 // by mlx5dv_init_obj, entries written block by block, doorbell record and register, completions
 // read where they lie. It knows nothing of Verbena: it is linked with -libverbs -lmlx5.
+#include "../wait.h"
 #include "need.h"
 
 #include <endian.h>
@@ -20,7 +21,6 @@ enum {
     DEPTH = 64,
     SENDS = 512,
     BLOCK = 64,
-    WAIT_S = 20,
     QUIET_NS = 50 * 1000 * 1000,
     FIRST_PSN = 1000,
     ROUNDS = 70000, // more than the 16 bits of a producer's counter
@@ -290,11 +290,9 @@ static void consumed(struct end *e)
 
 static struct mlx5_cqe64 wait_one(struct end *e)
 {
-    time_t until = time(NULL) + WAIT_S;
     struct mlx5_cqe64 *cqe, copy;
 
-    while (!(cqe = newest(e)))
-        NEED(time(NULL) < until);
+    WAIT_UNTIL((cqe = newest(e)) != NULL);
     copy = *cqe;
     consumed(e);
     return copy;
@@ -335,7 +333,7 @@ static void expect_error(struct end *e, uint8_t opcode, uint8_t syndrome)
 
 static void rest(long ns)
 {
-    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); // callers say why
 }
 
 // ---- what is right

@@ -2,6 +2,7 @@
 // rsock ADDRESS [CHECK...]: what rsockets promise, checked in one process whose both ends meet at
 // an address of its own device. Prints one line for each check; exits with 1 at the first that
 // fails.
+#include "../wait.h"
 #include "need.h"
 
 #include <arpa/inet.h>
@@ -270,8 +271,8 @@ static void check_poll(void)
                           {.fd = -1, .events = POLLIN}};
     double began = now_s(), cpu = cpu_s();
     NEED(rpoll(p, 3, 400) == 0);
-    NEED(now_s() - began >= 0.39);
-    NEED(cpu_s() - cpu < 0.2); // it slept
+    NEED(now_s() - began >= 0.39); // a busy machine only makes it more
+    NEED(cpu_s() - cpu < 0.2);     // it slept
     NEED(write(pipes[1], "x", 1) == 1);
     NEED(rpoll(p, 3, 1000) == 1 && p[1].revents == POLLIN && !p[0].revents);
     NEED(rsend(end[0], "y", 1, 0) == 1);
@@ -323,7 +324,7 @@ static void *read_late(void *fd)
     char byte;
     ssize_t got;
 
-    usleep(300000);
+    usleep(300000); // late on purpose: signals come meanwhile
     while ((got = rrecv(*(const int *)fd, &byte, 1, 0)) == 1)
         ;
     NEED(got == 0);
@@ -368,9 +369,9 @@ static void *connect_late(void *arg)
     struct late *late = arg;
 
     sem_wait(&late->go);
-    usleep(late->delay_us);
+    usleep(late->delay_us); // another moment each time
     NEED(wait_for(late->fd, POLLOUT, 5000) == POLLOUT);
-    usleep(50000);
+    usleep(50000); // so that the other end mostly sleeps by then; it is right in either order
     NEED(rsend(late->fd, "x", 1, 0) == 1);
     return NULL;
 }
@@ -411,7 +412,7 @@ static void check_poll_in_between(void)
         double began = now_s();
         NEED(sem_post(&late.go) == 0);
         NEED(rpoll(p, count, 20000) == 1 && p[0].revents & POLLIN);
-        NEED(now_s() - began < 3);
+        NEED(now_s() - began < 3); // who is not woken looks again after five seconds
         NEED(pthread_join(client, NULL) == 0);
         NEED(rclose(late.fd) == 0 && rclose(p[0].fd) == 0);
     }
@@ -527,7 +528,7 @@ static pid_t fork_server(const int ready[2])
     _exit(0);
 }
 
-static pid_t fork_client(const int ready[2])
+static pid_t fork_client(const int ready[2], pid_t server)
 {
     in_port_t port;
     pid_t child = fork();
@@ -540,7 +541,7 @@ static pid_t fork_client(const int ready[2])
     move_home(-1);
     NEED(read(ready[0], &port, sizeof port) == sizeof port);
     connect_often(port, DEAD);
-    usleep(500000); // by now the server has stopped
+    WAIT_UNTIL(wait_state(".", server) == 'T');
     exit(0);
 }
 
@@ -552,12 +553,13 @@ static void check_exit_among_the_dead(void)
     if (home.ss_family != AF_INET)
         return;
     NEED(pipe(ready) == 0);
-    pid_t server = fork_server(ready), client = fork_client(ready);
+    pid_t server = fork_server(ready), client = fork_client(ready, server);
     double began = now_s();
     NEED(waitpid(client, &status, 0) == client);
     double took = now_s() - began;
     NEED(kill(server, SIGKILL) == 0 && waitpid(server, NULL, 0) == server);
-    NEED(status == 0 && took < 5);
+    NEED(status == 0 && took < 5); // one after the other they would take a second each, six at
+                                   // least
     close(ready[0]);
     close(ready[1]);
 }

@@ -2,6 +2,7 @@
 // rsplain ADDRESS: a program that knows sockets only, run with --rsockets; both ends are in one
 // process. What programs do to sockets besides the plain calls reaches the rsockets behind them.
 // Prints one line for each check; exits with 1 at the first that fails.
+#include "../wait.h"
 #include "need.h"
 
 #include <arpa/inet.h>
@@ -93,9 +94,8 @@ static void check_time_out(const int end[2])
     char byte;
 
     NEED(setsockopt(end[0], SOL_SOCKET, SO_RCVTIMEO, &some, sizeof some) == 0);
-    alarm_in(900000); // so that this ends at all
     FAILS(EAGAIN, recv(end[0], &byte, 1, 0));
-    NEED(now_s() - began > 0.29 && now_s() - began < 0.8);
+    NEED(now_s() - began > 0.29); // a busy machine only makes it more
     NEED(getsockopt(end[0], SOL_SOCKET, SO_RCVTIMEO, &got, &len) == 0);
     NEED(got.tv_sec == 0 && got.tv_usec == 300000);
     NEED(setsockopt(end[0], SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) == 0);
@@ -161,7 +161,7 @@ static void check_copies(int end[2])
 
 struct reader {
     int fd;
-    atomic_bool began;
+    atomic_int began; // its thread
     ssize_t got;
     char byte;
 };
@@ -169,7 +169,7 @@ struct reader {
 static void *read_one(void *arg)
 {
     struct reader *r = arg;
-    atomic_store(&r->began, true);
+    atomic_store(&r->began, gettid());
     r->got = recv(r->fd, &r->byte, 1, 0);
     return NULL;
 }
@@ -180,9 +180,7 @@ static pthread_t start(void *(*run)(void *), struct reader *r)
     pthread_t thread;
 
     NEED(pthread_create(&thread, NULL, run, r) == 0);
-    while (!atomic_load(&r->began))
-        usleep(1000);
-    usleep(200000);
+    WAIT_UNTIL(atomic_load(&r->began) && wait_state("self/task", atomic_load(&r->began)) == 'S');
     return thread;
 }
 
@@ -212,16 +210,15 @@ static void check_shutdown_during_a_call(int how)
     check_connect_interrupted(end);
     struct reader r = {.fd = end[0], .got = -1};
     pthread_t thread = start(read_one, &r);
-    double began = now_s();
     NEED(shutdown(end[0], how) == 0 && pthread_join(thread, NULL) == 0);
-    NEED(r.got == 0 && now_s() - began < 2);
+    NEED(r.got == 0);
     NEED(close(end[0]) == 0 && close(end[1]) == 0);
 }
 
 static void *accept_none(void *arg)
 {
     struct reader *r = arg;
-    atomic_store(&r->began, true);
+    atomic_store(&r->began, gettid());
     r->got = accept(r->fd, NULL, NULL) == -1 ? -errno : 0;
     return NULL;
 }
@@ -235,9 +232,8 @@ static void check_shutdown_of_a_listener(void)
     NEED(is_rsocket(r.fd));
     pthread_t thread = start(accept_none, &r);
     NEED(shutdown(r.fd, SHUT_WR) == 0 && poll(&p, 1, 100) == 0 && r.got == 0);
-    double began = now_s();
     NEED(shutdown(r.fd, SHUT_RDWR) == 0 && pthread_join(thread, NULL) == 0);
-    NEED(r.got == -EINVAL && now_s() - began < 2);
+    NEED(r.got == -EINVAL);
     NEED(poll(&p, 1, 0) == 1 && p.revents == (POLLIN | POLLHUP));
     FAILS(EINVAL, accept(r.fd, NULL, NULL));
     NEED(close(r.fd) == 0);

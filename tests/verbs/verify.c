@@ -3,6 +3,7 @@
 // other, move bytes by every verb, and every byte is compared. It knows nothing of Verbena: it is
 // linked with -libverbs. With "old" or "new" as its argument it posts by ibv_post_send or by
 // ibv_wr_….
+#include "../wait.h"
 #include "need.h"
 
 #include <arpa/inet.h>
@@ -18,7 +19,6 @@ enum {
     BYTES = 40000,
     DEPTH = 64,
     IMM = 0x01020304,
-    WAIT_S = 20,
     SMALL = 64,
     FIRST_PSN = 1000,
 };
@@ -111,11 +111,9 @@ static void connect_end(struct test *t, struct end *e, const struct end *to)
 static struct ibv_wc wait_one(struct end *e)
 {
     struct ibv_wc wc;
-    time_t until = time(NULL) + WAIT_S;
     int n;
 
-    while ((n = ibv_poll_cq(e->cq, 1, &wc)) == 0)
-        NEED(time(NULL) < until);
+    WAIT_UNTIL((n = ibv_poll_cq(e->cq, 1, &wc)) != 0);
     NEED(n == 1);
     return wc;
 }

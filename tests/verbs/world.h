@@ -3,6 +3,7 @@
 #ifndef VERBS_WORLD_H
 #define VERBS_WORLD_H
 
+#include "../wait.h"
 #include "need.h"
 
 #include <errno.h>
@@ -18,7 +19,6 @@ enum {
     BYTES = 4096,
     QKEY = 0x1234,
     GRH_BYTES = 40,
-    WAIT_S = 30,
     FIRST_PSN = 9,
 };
 
@@ -125,11 +125,9 @@ static inline void connect_qp(struct world *w, struct ibv_qp *qp, uint32_t to)
 static inline struct ibv_wc wait_one(struct ibv_cq *cq)
 {
     struct ibv_wc wc;
-    time_t until = time(NULL) + WAIT_S;
     int n;
 
-    while ((n = ibv_poll_cq(cq, 1, &wc)) == 0)
-        NEED(time(NULL) < until);
+    WAIT_UNTIL((n = ibv_poll_cq(cq, 1, &wc)) != 0);
     NEED(n == 1);
     return wc;
 }

@@ -83,6 +83,6 @@ int main(void)
             puts("filled");
             fflush(stdout);
         }
-        usleep(PAUSE_US);
+        usleep(PAUSE_US); // leaves the core to others: it does this for ever
     }
 }
