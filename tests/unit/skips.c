@@ -16,30 +16,21 @@
 
 #include <cmocka.h>
 
-// Sanitizers have skips of their own, so their programs have names of their own in the list.
+// As CTest has it. Sanitizers have skips of their own.
 static void name_test(char name[100])
 {
-    snprintf(name, 100, "%s%s",
-             UNDER_ASAN   ? "asan/"
-             : UNDER_TSAN ? "tsan/"
+    snprintf(name, 100, "%sunit.%s",
+             UNDER_ASAN   ? "asan."
+             : UNDER_TSAN ? "tsan."
                           : "",
-             program_invocation_short_name);
-}
-
-static FILE *open_list(void)
-{
-    static const char here[] = __FILE__; // …/tests/unit/skips.c
-    char path[sizeof here + sizeof "../skips.txt"];
-
-    snprintf(path, sizeof path, "%.*s../skips.txt", (int)(strrchr(here, '/') + 1 - here), here);
-    return fopen(path, "r");
+             program_invocation_short_name + strlen("test_"));
 }
 
 static bool is_listed(const char *test, const char *name)
 {
     char line[300], listed[100], which[100];
     bool found = false;
-    FILE *list = open_list();
+    FILE *list = fopen(VERBENA_SKIPS, "r");
 
     while (list && !found && fgets(line, sizeof line, list))
         found = line[0] != '#' && sscanf(line, "%99s %99s", listed, which) == 2 &&
