@@ -9,8 +9,9 @@
 enum {
     LINE = 64,
     SLOTS_MIN = 2,
-    // A stamp is overwritten after a round through the slots. The target's thread may be off its core
-    // while its helper executes WRITEs, at most 8 million a second: a round takes 128 ms or longer.
+    // A stamp is overwritten after a round through the slots. The target's thread may be off its
+    // core while its helper executes WRITEs, at most 8 million a second: a round takes 128 ms or
+    // longer.
     SLOTS_MAX = 1024,
     SLOT_BUDGET = 16 << 20,  // bytes of slots per queue pair, while SLOTS_MIN allows
     SLOTS_TOTAL = 512 << 20, // and of all of them: the more there are, the slower each goes round

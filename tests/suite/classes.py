@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""classes_test.py --build TREE: checks tests/unit_classes.cmake against the programs of a tree without
+"""classes.py --build TREE: checks tests/unit_classes.cmake against the programs of a tree without
 sanitizers: a pure test imports no thread, process or socket, a test of one thread imports no thread,
 every name is a test, and each pure test is listed as such."""
 
