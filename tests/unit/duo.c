@@ -292,7 +292,7 @@ static uint64_t ran_ns(const char *thread)
     return ns;
 }
 
-uint64_t duo_threads_ran_ns(void)
+static uint64_t threads_ran_ns(void)
 {
     DIR *threads = opendir("/proc/self/task");
     uint64_t sum = 0;
@@ -309,9 +309,9 @@ void duo_expect_idle(void)
     uint64_t before_ns;
 
     do {
-        before_ns = duo_threads_ran_ns();
+        before_ns = threads_ran_ns();
         usleep(DUO_IDLE_MS * 1000); // that nothing happens meanwhile is the claim
-    } while (duo_threads_ran_ns() != before_ns);
+    } while (threads_ran_ns() != before_ns);
 }
 
 void duo_await_sleep(const struct duo *d)

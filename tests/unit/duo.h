@@ -84,8 +84,6 @@ void duo_expect_quiet(struct vb_cq *cq);
 // The threads of this process's NICs, hulls and managers come to rest: none of them runs for
 // DUO_IDLE_MS, not even to look.
 void duo_expect_idle(void);
-// How long they have run.
-uint64_t duo_threads_ran_ns(void);
 // The helpers of both NICs, or the hulls that they are attached to, are asleep.
 void duo_await_sleep(const struct duo *d);
 

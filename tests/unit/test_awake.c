@@ -20,8 +20,8 @@
 #include <cmocka.h>
 
 enum {
-    WARM = 20, // requests
-    REQUESTS = 200,
+    WARM = 10, // requests
+    REQUESTS = 50,
     EAGER_NS = 50 * 1000, // that a helper waits awake
     LOOK_NS = 1000 * 1000 // after which a program that has not polled no longer does
 };

@@ -514,6 +514,14 @@ static void test_crowd(void **state)
     duo_close(&d);
 }
 
+// Of a processor, by all threads.
+static uint64_t used_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 // Without a descriptor for who asks: the NIC goes on, and does not spin.
 static void test_no_descriptors(void **state)
 {
@@ -529,9 +537,9 @@ static void test_no_descriptors(void **state)
     none.rlim_cur = (rlim_t)fd + 1;
     setrlimit(RLIMIT_NOFILE, &none);
     assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
-    uint64_t before_ns = duo_threads_ran_ns();
+    uint64_t before_ns = used_ns();
     usleep(300 * 1000); // in which a helper that spins has a core; one that does not looks thrice
-    assert_true(duo_threads_ran_ns() - before_ns < 100 * 1000 * 1000);
+    assert_true(used_ns() - before_ns < 100 * 1000 * 1000);
     setrlimit(RLIMIT_NOFILE, &before);
     close(fd);
     ask(&survey, "nic");
