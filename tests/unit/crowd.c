@@ -335,6 +335,19 @@ void crowd_kill(struct crowd *c, unsigned mate)
     c->mate[mate].pid = 0;
 }
 
+void crowd_stop(struct crowd *c, unsigned mate)
+{
+    int status;
+    assert_int_equal(kill(c->mate[mate].pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(c->mate[mate].pid, &status, WUNTRACED), c->mate[mate].pid);
+    assert_true(WIFSTOPPED(status));
+}
+
+void crowd_let_notice(void)
+{
+    (void)poll(NULL, 0, 700); // what is silent for half a second counts as stopped (udp_share.c)
+}
+
 void crowd_end(struct crowd *c)
 {
     for (unsigned i = 0; i < c->count; i++)

@@ -50,6 +50,9 @@ void crowd_add_pair(struct crowd *c);
 // cut off for longer than two seconds.
 void crowd_expect_well(struct crowd *c, unsigned pings, uint32_t except);
 void crowd_kill(struct crowd *c, unsigned mate); // and waits for its end
+void crowd_stop(struct crowd *c, unsigned mate); // and waits until all its threads have stopped
+// Lets pass the time in which others notice that somebody is stopped, and do something about it.
+void crowd_let_notice(void);
 void crowd_end(struct crowd *c);
 
 #endif

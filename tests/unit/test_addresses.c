@@ -446,7 +446,8 @@ static void kill_some(bool sleepy, uint32_t units)
     stop(c, 4, SIGKILL);
     crowd_add_pair(c);
     crowd_expect_well(c, PINGS, 1 | 4);
-    stop(c, c->count - 1, SIGSTOP);
+    crowd_stop(c, c->count - 1);
+    crowd_let_notice();
     crowd_expect_well(c, PINGS, 1 | 4 | 1u << (c->count / 2 - 1));
     stop(c, c->count - 1, SIGCONT);
     crowd_end(c);

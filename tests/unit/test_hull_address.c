@@ -73,7 +73,8 @@ static void test_the_hull_is_stopped(void **state)
     (void)state;
     for (unsigned hull = 0; hull < MATES; hull += MATES - 1) {
         struct crowd *c = crowd_start_hulls(here(), MATES, 1u << hull, "udp");
-        assert_int_equal(kill(c->mate[hull].pid, SIGSTOP), 0);
+        crowd_stop(c, hull);
+        crowd_let_notice();
         crowd_expect_well(c, PINGS, 1u << hull / 2);
         assert_int_equal(kill(c->mate[hull].pid, SIGCONT), 0);
         crowd_expect_well(c, PINGS, 1u << hull / 2);

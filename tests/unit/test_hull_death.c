@@ -185,8 +185,8 @@ static void test_the_killed_leave_nothing(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status)); // and has not failed by itself
     }
-    struct belongings after; // some descriptors are closed by another thread
-    WAIT_UNTIL((after = look(hull, 1)).descriptors == before.descriptors);
+    struct belongings after; // some descriptors are closed by another thread, before as well
+    WAIT_UNTIL((after = look(hull, 1)).descriptors <= before.descriptors);
     assert_memory_equal(&before.counts, &after.counts, sizeof before.counts);
     assert_memory_equal(&before.device, &after.device, sizeof before.device);
     assert_int_equal(after.mappings, before.mappings);

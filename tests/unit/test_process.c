@@ -161,7 +161,10 @@ static void test_a_peer_is_stopped_for_a_while(void **state)
     start(&m);
     post_to(&d, &m, VB_WR_WRITE, 1, MATE_BYTES);
     duo_expect(d.end[0].cq, 1, VB_WC_OK);
+    int status;
     kill(m.pid, SIGSTOP);
+    assert_int_equal(waitpid(m.pid, &status, WUNTRACED), m.pid); // all of its threads have stopped
+    assert_true(WIFSTOPPED(status));
     post_to(&d, &m, VB_WR_WRITE, 2, DUO_BYTES);
     WAIT_UNTIL(duo_counter(d.end[0].nic, "local_ack_timeout_err") > 0);
     kill(m.pid, SIGCONT);

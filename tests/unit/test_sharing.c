@@ -35,11 +35,6 @@ static const char *here(void)
     return ipv6 ? "::1" : text;
 }
 
-static void stop(const struct crowd *c, unsigned mate)
-{
-    assert_int_equal(kill(c->mate[mate].pid, SIGSTOP), 0);
-}
-
 static void go_on(const struct crowd *c, unsigned mate)
 {
     assert_int_equal(kill(c->mate[mate].pid, SIGCONT), 0);
@@ -112,7 +107,8 @@ static void test_several_are_killed_at_once(void **state)
 static void stop_one(unsigned victim, bool sleepy)
 {
     struct crowd *c = crowd_start(here(), 6, sleepy, 1);
-    stop(c, victim);
+    crowd_stop(c, victim);
+    crowd_let_notice();
     crowd_expect_well(c, PINGS, 1u << victim / 2);
     go_on(c, victim);
     crowd_expect_well(c, PINGS, 1u << victim / 2);
@@ -138,8 +134,9 @@ static void test_one_is_killed_while_others_are_stopped(void **state)
     for (unsigned victim = 0; victim < 2; victim++) {
         struct crowd *c = crowd_start(here(), 12, false, 1);
         for (unsigned i = 2; i < 10; i++)
-            stop(c, i);
+            crowd_stop(c, i);
         crowd_kill(c, victim);
+        crowd_let_notice();
         crowd_expect_well(c, PINGS, 0x1f);
         for (unsigned i = 2; i < 10; i++)
             go_on(c, i);
@@ -152,8 +149,8 @@ static void test_newcomers_meet_a_stopped_first(void **state)
 {
     (void)state;
     struct crowd *c = crowd_start(here(), 2, false, 1);
-    stop(c, 0);
-    stop(c, 1);
+    crowd_stop(c, 0);
+    crowd_stop(c, 1);
     crowd_add_pair(c);
     crowd_add_pair(c);
     crowd_expect_well(c, PINGS, 1);

@@ -16,8 +16,7 @@
 #include <sys/uio.h>
 
 enum {
-    PIECE_MAX = 200000,
-    TRIES = 100
+    PIECE_MAX = 200000
 };
 
 struct flow {
