@@ -472,9 +472,10 @@ static void await_as_before(struct vb_hull *hull, const struct belongings *befor
     WAIT_UNTIL((now = look(hull), memcmp(&now, before, sizeof now) == 0));
 }
 
+// Over udp: ports that meet in memory connect when they come to it, and descriptors are counted.
 static void test_the_killed_leave_nothing(void **state)
 {
-    struct vb_hull *hull = hull_kit_open(0, "auto", "pus = 2\n");
+    struct vb_hull *hull = hull_kit_open(0, "udp", "pus = 2\n");
     struct app survivor = open_app(hull, 2);
     struct vb_hull_counts counts = {0};
 
