@@ -8,7 +8,8 @@ build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdmacm-dev
     libisal-dev libmicrohttpd-dev"
 test="libcmocka-dev clang clang-format lld libclang-rt-dev tshark tcpdump python3 python3-scapy
     qemu-system-x86 busybox-static cpio ethtool iproute2 nftables mandoc valgrind binutils
-    ibverbs-utils perftest rdmacm-utils infiniband-diags iperf3 python3-prometheus-client"
+    ibverbs-utils perftest rdmacm-utils infiniband-diags iperf3 python3-prometheus-client
+    gnuplot-nox"
 bench="iperf3 gnuplot-nox ucx-utils perftest rdmacm-utils valgrind python3"
 
 wanted=

@@ -53,10 +53,11 @@ class ByHand(unittest.TestCase):
 
     def test_without_us_there_is_no_device(self):
         """The twin of all above: what they show is not the machine's own doing."""
+        if os.path.isdir("/sys/class/infiniband"):
+            self.skipTest("this machine may have devices")
         done = command.run("run", "--", raw(), VERBENA="off")
-        if not os.path.isdir("/sys/class/infiniband"):
-            self.assertEqual(done.returncode, 1, done)
-            self.assertIn("list && list[0]", done.stderr)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("list && list[0]", done.stderr)
 
 
 class Idle(unittest.TestCase):
