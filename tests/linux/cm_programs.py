@@ -19,7 +19,7 @@ RATE = r"^custom( +\S+){4} +[\d.]+s +[\d.]+ +[\d.]+$"  # of rstream
 # the server listens again, and an emulated server is slow. These are the answers if it does not.
 RACE = r"Event: RDMA_CM_EVENT_(REJECTED; error: 8|UNREACHABLE; error: 1)\."
 RACE_NAME = "perftest -R connects again before its server listens again"
-RACES_MAX = 5
+RACES_MAX = 12
 
 
 @dataclasses.dataclass
@@ -61,9 +61,10 @@ TOOLS = (
     perftest("ib_atomic_bw", "", lossy=True),
     perftest("ib_send_lat", "-c UD"),
 )
-# Each program once, and of roles, families and loss some each: (tool, role, ip, loss).
+# Each program once, and of roles, families and loss some each: (tool, role, ip, loss). With us as its
+# server perftest hardly ever races itself.
 SHORT = ((0, "server", 6, 0), (3, "client", 4, 1), (4, "server", 6, 0), (6, "client", 6, 0),
-         (7, "server", 4, 1), (9, "client", 4, 0))
+         (7, "client", 4, 1), (9, "server", 4, 0))
 
 
 @dataclasses.dataclass
