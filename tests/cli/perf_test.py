@@ -91,7 +91,7 @@ class Perf(unittest.TestCase):
         for op in ("cas", "fadd"):
             for words in ((), ("--qps", "8"), ("--port", "shm"), ("--drop", "1%", "--qps", "3")):
                 with self.subTest((op, *words)):
-                    iters = 4000 if "--drop" not in words else some(600, 4000)
+                    iters = 4000 if "--drop" not in words else some(1200, 4000)
                     row, = self.rows(op, "--iters", str(iters), *words)
                     self.assertEqual((row["op"], row["size"]), (op, 8))
                     self.assertGreaterEqual(row["verified"], max(1, iters // 1000))

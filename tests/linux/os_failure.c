@@ -24,6 +24,7 @@
 enum {
     PAUSE_US = 100,
     REPORT_NS = 100 * 1000 * 1000,
+    ACK_TIMEOUT = 18, // 1 s, eight times: beside an emulated guest a side may be late
 };
 
 // What the agent says.
@@ -61,6 +62,7 @@ static void serve(const char *hull, int line)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (!get_server_open(&s, hull, "table", "gets"))
         die(s.why);
+    s.timeout = ACK_TIMEOUT;
     if (read(line, &client, sizeof client) != sizeof client)
         die("no client");
     if (!get_server_serve(&s, &client, &place.card))
@@ -156,6 +158,7 @@ int main(int argc, char **argv)
     pid_t agent = start_agent(argv[1], &line);
     if (!get_client_open(&c, argv[2], "udp"))
         die(c.why);
+    c.timeout = ACK_TIMEOUT;
     get_client_card(&c, &own);
     if (write(line, &own, sizeof own) != sizeof own ||
         read(line, &place, sizeof place) != sizeof place)

@@ -81,7 +81,8 @@ bool get_server_serve(struct get_server *s, const struct get_card *client, struc
     if (err)
         return false;
     struct vb_qp *qp = vb_loaded_qp(s->loaded, "K");
-    struct vb_qp_peer peer = {.qpn = client->qpn, .psn = PSN, .our_psn = PSN, .mtu = 1024};
+    struct vb_qp_peer peer = {
+        .qpn = client->qpn, .psn = PSN, .our_psn = PSN, .mtu = 1024, .timeout = s->timeout};
     memcpy(peer.gid, client->gid, sizeof peer.gid);
     err = vb_qp_connect(qp, &peer);
     if (!err)
@@ -130,6 +131,7 @@ bool get_client_join(struct get_client *c, const struct get_card *server)
                               .psn = PSN,
                               .our_psn = PSN,
                               .mtu = 1024,
+                              .timeout = c->timeout,
                               .rights = VB_RIGHT_REMOTE_WRITE};
 
     memcpy(peer.gid, server->gid, sizeof peer.gid);

@@ -25,6 +25,7 @@ struct get_server {
     struct vb_program *program;
     struct vb_loaded *loaded;
     uint8_t *memory; // TABLE_BYTES
+    uint8_t timeout; // of acknowledgements, as of struct vb_qp_peer; set between open and serve
     char why[200];   // it failed
 };
 
@@ -36,6 +37,7 @@ struct get_client {
     struct vb_qp *qp;
     uint8_t *memory;
     uint32_t asked;
+    uint8_t timeout; // the same; set between open and join
     char why[200];
 };
 
