@@ -16,28 +16,39 @@ static void sum_up(const struct vb_tenant *probe, struct vb_isolation_times *t)
         .count = probe->whole.count,
         .service_p50_ns = vb_hist_quantile(&probe->service, 0.5),
         .service_p99_ns = vb_hist_quantile(&probe->service, 0.99),
+        .service_max_ns = probe->service.max_ns,
+        .turns_max_ns = probe->turns.max_ns,
         .whole_p50_ns = vb_hist_quantile(&probe->whole, 0.5),
         .whole_p99_ns = vb_hist_quantile(&probe->whole, 0.99),
     };
 }
 
+static bool is_kept(const struct vb_isolation_result *r)
+{
+    uint64_t most = r->beside[VB_COMPANY_NONE].turns_max_ns + r->bound_ns;
+
+    for (uint32_t i = 0; i < VB_COMPANIES; i++)
+        if (r->beside[i].count == 0 || r->beside[i].turns_max_ns > most)
+            return false;
+    return true;
+}
+
 int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_result *result)
 {
-    enum vb_tenant_kind company[VB_COMPANIES][2] = {
-        [VB_COMPANY_NONE] = {VB_TENANT_IDLE, VB_TENANT_IDLE},
-        [VB_COMPANY_QUIET] = {VB_TENANT_BUSY, VB_TENANT_BUSY},
-        [VB_COMPANY_HOSTILE] = {VB_TENANT_CHAIN, VB_TENANT_FUZZ},
+    enum vb_tenant_kind company[VB_COMPANIES][VB_NEIGHBOURS] = {
+        [VB_COMPANY_QUIET] = {VB_TENANT_BUSY, VB_TENANT_BUSY, VB_TENANT_BUSY},
+        [VB_COMPANY_HOSTILE] = {VB_TENANT_CHAIN, VB_TENANT_FUZZ, VB_TENANT_PULL},
     };
 
-    for (uint32_t i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < VB_NEIGHBOURS; i++)
         if (opts->hostile[i] != VB_TENANT_IDLE)
             company[VB_COMPANY_HOSTILE][i] = opts->hostile[i];
     for (uint32_t i = 0; i < VB_COMPANIES; i++) {
         const struct vb_tenant_opts o = {
             .seed = opts->seed,
             .duration_ns = opts->duration_ns,
-            .tenants = 3,
-            .kind = {VB_TENANT_PROBE, company[i][0], company[i][1]},
+            .tenants = 1 + VB_NEIGHBOURS,
+            .kind = {VB_TENANT_PROBE, company[i][0], company[i][1], company[i][2]},
             .weight = {opts->weight},
             .no_shares = opts->no_shares,
         };
@@ -48,6 +59,8 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
         sum_up(&w->tenant[0], &result->beside[i]);
         vb_tenantworld_destroy(w);
     }
+    result->bound_ns = vb_tenant_bound_ns(VB_NEIGHBOURS);
+    result->kept = is_kept(result);
     return 0;
 }
 
@@ -74,7 +87,7 @@ int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[
                                .watches = true};
 
     for (uint32_t i = 0; i < o.tenants; i++) {
-        o.kind[i] = (enum vb_tenant_kind)vb_prng_range(&p, VB_TENANT_PROBE, VB_TENANT_KINDS - 1);
+        o.kind[i] = (enum vb_tenant_kind)vb_prng_range(&p, VB_TENANT_PROBE, VB_TENANT_COPY);
         o.weight[i] = draw_weight(&p);
     }
     struct vb_tenantworld *w = vb_tenantworld_create(&o);

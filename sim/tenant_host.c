@@ -28,10 +28,16 @@ static void saw_probe(struct vb_tenant *t, const struct vb_step *step)
 
     if (step->kind == VB_STEP_FRAME_OUT)
         t->left_ns = now;
+    if (step->kind == VB_STEP_FRAME_IN)
+        t->line_ns =
+            vb_tenant_line_ns(t->world->opts.tenants - 1, t->world->frames_ns - t->frames_ns,
+                              t->world->frames_units - t->frames_units);
     if (step->kind != VB_STEP_COMPLETE || !t->asked)
         return;
     t->asked = false;
-    vb_hist_record(&t->service, t->left_ns - t->rung_ns + now - t->came_ns);
+    uint64_t service_ns = t->left_ns - t->rung_ns + now - t->came_ns;
+    vb_hist_record(&t->service, service_ns);
+    vb_hist_record(&t->turns, service_ns > t->line_ns ? service_ns - t->line_ns : 0);
     vb_hist_record(&t->whole, now - t->rung_ns);
     t->act_at_ns = now + 1 + vb_prng_below(&t->work.prng, 2 * PROBE_THINK_NS);
 }

@@ -31,6 +31,7 @@ uint32_t vb_tenant_queues(enum vb_tenant_kind kind)
         [VB_TENANT_FUZZ] = FUZZ_QPS,
         [VB_TENANT_FLUSH] = FLUSH_QPS,
         [VB_TENANT_COPY] = LOOPS,
+        [VB_TENANT_PULL] = VB_TENANT_QPS - LOOPS,
     };
     return queues[kind];
 }
@@ -135,10 +136,11 @@ static void start_loop(struct vb_tenant_work *w, uint32_t i)
 // Completions are not looked at: the queue is as full as counters let it be.
 static void flood(struct vb_tenant_work *w)
 {
+    enum vb_wr_opcode op = w->kind == VB_TENANT_PULL ? VB_WR_READ : VB_WR_WRITE;
+
     vb_tenant_drain(w);
-    for (uint32_t i = LOOPS; i < w->qps; i++)
-        for (uint32_t n = 0; vb_tenant_post(w, i, VB_WR_WRITE, FLOOD_BYTES, n % FLOOD_SIGNAL == 0);
-             n++)
+    for (uint32_t i = w->kind == VB_TENANT_PULL ? 0 : LOOPS; i < w->qps; i++)
+        for (uint32_t n = 0; vb_tenant_post(w, i, op, FLOOD_BYTES, n % FLOOD_SIGNAL == 0); n++)
             ;
 }
 
@@ -176,7 +178,7 @@ void vb_tenant_go_on(struct vb_tenant_work *w)
 {
     if (w->kind == VB_TENANT_BUSY)
         keep_busy(w);
-    else if (w->kind == VB_TENANT_CHAIN)
+    else if (w->kind == VB_TENANT_CHAIN || w->kind == VB_TENANT_PULL)
         flood(w);
     for (uint32_t n = 0; w->kind == VB_TENANT_FUZZ && n < FUZZ_STROKES; n++)
         strike(w, (uint32_t)vb_prng_below(&w->prng, w->qps));

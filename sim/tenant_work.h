@@ -19,6 +19,7 @@ enum vb_tenant_kind {
     VB_TENANT_FUZZ,  // garbage in rings, doorbell records and bells
     VB_TENANT_FLUSH, // work for queue pairs that have failed
     VB_TENANT_COPY,  // two programs without an end: of long copies, and of copies in many pieces
+    VB_TENANT_PULL,  // eighteen queues flooded with READs of 4 KB
     VB_TENANT_KINDS
 };
 

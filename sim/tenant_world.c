@@ -13,6 +13,15 @@ enum {
     TURN_NS = 60, // with its bell, if only for nothing
     PIECE_NS = 8, // of a list
     BYTES_PER_NS = 16,
+    LOOP_NS = 15 + 20 + 25 + PIECE_NS, // an entry of a loop: fetched, executed, completed
+    FETCH_DEPTH = 16,
+    // What docs/hull.md promises of turns and frames; not taken from what is judged by it.
+    UNITS_OF_FRAME = 8 + VB_TENANT_MTU / 256,
+    LINE_FRAMES = 96 / UNITS_OF_FRAME,
+    EARLY_FRAMES = 32 / UNITS_OF_FRAME,
+    POLL_UNITS = 32,
+    SLICE_UNITS = 64,
+    ENTRY_MAX = 8 * 1024,
     RIGHTS = VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_READ | VB_REMOTE_ATOMIC,
 };
 
@@ -131,6 +140,7 @@ static int make_tenant(struct vb_tenantworld *w, uint32_t i)
     t->work.prng = (struct vb_prng){o->seed * 0x9e3779b97f4a7c15u + i};
     t->work.qps = vb_tenant_queues(o->kind[i]);
     vb_hist_init(&t->service);
+    vb_hist_init(&t->turns);
     vb_hist_init(&t->whole);
     int err =
         o->no_shares
@@ -149,16 +159,53 @@ static int make_tenant(struct vb_tenantworld *w, uint32_t i)
     return err;
 }
 
+static const uint64_t step_ns[] = {
+    [VB_STEP_FRAME_IN] = 80,   [VB_STEP_FETCH] = 15,    [VB_STEP_EXEC] = 20,
+    [VB_STEP_FRAME_OUT] = 130, [VB_STEP_COMPLETE] = 25, [VB_STEP_TIMER] = 40,
+};
+
 static uint64_t price(const struct vb_step *s)
 {
-    static const uint64_t ns[] = {
-        [VB_STEP_FRAME_IN] = 80,   [VB_STEP_FETCH] = 15,    [VB_STEP_EXEC] = 20,
-        [VB_STEP_FRAME_OUT] = 130, [VB_STEP_COMPLETE] = 25, [VB_STEP_TIMER] = 40,
-    };
     bool moves = s->kind == VB_STEP_FRAME_IN || s->kind == VB_STEP_FRAME_OUT;
 
-    return ns[s->kind] + s->touches * PIECE_NS +
+    return step_ns[s->kind] + s->touches * PIECE_NS +
            (moves || s->touches ? s->bytes / BYTES_PER_NS : 0);
+}
+
+// A turn of so many packets, or of as many entries of a loop, of which the last is a long one.
+static uint64_t longest_turn_ns(uint32_t length)
+{
+    uint64_t lists = VB_MAX_SGE * PIECE_NS;
+    uint64_t frame = step_ns[VB_STEP_FETCH] + step_ns[VB_STEP_EXEC] + step_ns[VB_STEP_FRAME_OUT] +
+                     lists + VB_TENANT_MTU / BYTES_PER_NS;
+    uint64_t entry = LOOP_NS + 2 * lists, more = ENTRY_MAX / BYTES_PER_NS;
+    uint64_t packets = length * frame, entries = length * entry + more;
+
+    return TURN_NS + FETCH_DEPTH * step_ns[VB_STEP_FETCH] + (packets > entries ? packets : entries);
+}
+
+static uint64_t early_turn_ns(void)
+{
+    return longest_turn_ns(EARLY_FRAMES) + POLL_NS;
+}
+
+uint64_t vb_tenant_line_ns(uint32_t others, uint64_t frames_ns, uint64_t frames_units)
+{
+    return frames_ns + frames_units / SLICE_UNITS * others * early_turn_ns();
+}
+
+uint64_t vb_tenant_bound_ns(uint32_t others)
+{
+    uint64_t lists = VB_MAX_SGE * PIECE_NS;
+    uint64_t frame_in = step_ns[VB_STEP_FRAME_IN] + step_ns[VB_STEP_COMPLETE];
+    // The dearest unit of a turn is one of a loop's list: six for an entry in five blocks. Of
+    // frames it is one of a short frame: eight for each.
+    uint64_t turn_unit = (LOOP_NS + 2 * lists) / 6 + 1, frame_unit = (frame_in + PIECE_NS) / 8 + 1;
+    uint64_t poll = POLL_NS + (POLL_UNITS - 1) * turn_unit + longest_turn_ns(LINE_FRAMES);
+    uint64_t slice =
+        (SLICE_UNITS - 1) * frame_unit + frame_in + lists + VB_TENANT_MTU / BYTES_PER_NS;
+
+    return 2 * (poll + slice + others * early_turn_ns());
 }
 
 // Turns are no steps, but take time.
@@ -184,11 +231,15 @@ static void observe(void *ctx, const struct vb_step *step)
         return;
     w->steps++;
     w->spent_ns += price(step);
+    if (step->kind == VB_STEP_FRAME_IN) {
+        w->frames_ns += price(step);
+        w->frames_units += 8 + step->bytes / 256;
+    }
     vb_digest_add(&w->digest, (uint64_t)step->kind << 32 | step->qpn);
     if (t)
         vb_tenant_saw(t, step);
     if (w->opts.watches)
-        vb_tenant_watch(w);
+        vb_tenant_watch(w, t, step);
 }
 
 struct vb_tenantworld *vb_tenantworld_create(const struct vb_tenant_opts *opts)
@@ -282,8 +333,12 @@ static uint32_t land(struct vb_tenantworld *w, struct vb_rx_frame *frames)
         if (f->at_ns > w->now_ns)
             break;
         uint32_t index = ((uint32_t)f->bytes[6] << 8 | f->bytes[7]) & (VB_DOORBELL_QPS - 1);
-        if (w->of_index[index])
-            w->of_index[index]->came_ns = f->at_ns;
+        struct vb_tenant *t = w->of_index[index];
+        if (t && t->came_ns != f->at_ns) {
+            t->came_ns = f->at_ns;
+            t->frames_ns = w->frames_ns;
+            t->frames_units = w->frames_units;
+        }
         frames[n++] =
             (struct vb_rx_frame){.data = f->bytes, .head = f->bytes, .len = f->len, .src = there};
     }
@@ -322,7 +377,7 @@ static void turn(struct vb_tenantworld *w)
     vb_pu_feed(pu, frames, landed);
     w->spent_ns = 0;
     uint32_t steps = vb_pu_poll(pu, w->now_ns);
-    w->flight_head += landed;
+    w->flight_head += landed - vb_pu_frames_left(pu);
     while (vb_pu_take_event(pu, &event))
         ;
     w->now_ns += w->spent_ns + POLL_NS;
@@ -337,4 +392,6 @@ void vb_tenantworld_run(struct vb_tenantworld *w)
 {
     while (w->now_ns < w->opts.duration_ns && !w->violated)
         turn(w);
+    if (w->opts.watches && !w->violated)
+        vb_tenant_audit(w);
 }

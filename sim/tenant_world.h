@@ -19,6 +19,23 @@ enum {
     VB_TENANT_TEXT = 200,
 };
 
+// What the watch over turns has counted of one queue pair. Work is in 256ths of a unit, so that
+// bytes are exact.
+struct vb_tenant_book {
+    uint64_t incoming; // since it last was seen in a turn
+    uint64_t fetched;  // the end of what was fetched
+    uint64_t executed; // and of what was begun
+};
+
+// And of a tenant.
+struct vb_tenant_watch {
+    uint64_t work, incoming; // done, and come in for queue pairs without a turn yet
+    uint64_t incoming_max;   // of one queue pair
+    uint64_t turns;
+    bool waits;                         // has had work without a pause
+    uint64_t own, base[VB_TENANTS_MAX]; // its work, and the others', since then
+};
+
 struct vb_tenant {
     struct vb_tenantworld *world;
     struct vb_tenant_work work;
@@ -31,12 +48,11 @@ struct vb_tenant {
     // Of a probe: when it rang, its request left, its answer came.
     bool asked;
     uint64_t rung_ns, left_ns, came_ns;
-    struct vb_hist service, whole;
-    // What the watch over turns knows.
-    bool waits;
-    uint64_t units, bill_max;
-    uint64_t own, base[VB_TENANTS_MAX]; // units, and the others', when it began to wait
-    uint64_t ahead;                     // and what it had in advance then
+    uint64_t frames_ns, frames_units;     // what frames had taken then,
+    uint64_t line_ns;                     // and what those before its answer may take
+    struct vb_hist service, turns, whole; // `turns` without that
+    struct vb_tenant_book book[VB_TENANT_QPS];
+    struct vb_tenant_watch watch;
 };
 
 struct vb_tenant_flight {
@@ -65,6 +81,7 @@ struct vb_tenantworld {
     struct vb_tenant_flight *flight;
     uint64_t flight_head, flight_tail;
     uint64_t steps, turns;
+    uint64_t frames_ns, frames_units; // what frames that came have taken
     struct vb_digest digest;
     bool violated;
     char violation[VB_TENANT_TEXT];
@@ -83,8 +100,18 @@ void vb_tenant_act(struct vb_tenant *t);
 void vb_tenant_saw(struct vb_tenant *t, const struct vb_step *step);
 int vb_tenant_connect(struct vb_tenant *t, uint32_t i);
 
+// By how much others of the NIC can delay a READ of a tenant whose load is below its share, frames
+// that came before its answer aside: docs/hull.md derives it, and this has the simulator's prices.
+uint64_t vb_tenant_bound_ns(uint32_t others);
+// What frames before the answer may take, which by themselves take so long: after each slice of
+// them every other share may have a turn.
+uint64_t vb_tenant_line_ns(uint32_t others, uint64_t frames_ns, uint64_t frames_units);
+
 // ---- tenant_watch.c
-void vb_tenant_watch(struct vb_tenantworld *w);
+// A step, which may be nobody's; `t` is its tenant, or NULL.
+void vb_tenant_watch(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *step);
+// The bills of the NIC against the watch's own count, when the run is over.
+void vb_tenant_audit(struct vb_tenantworld *w);
 
 static inline uint64_t vb_tenant_now(const struct vb_tenantworld *w)
 {

@@ -128,11 +128,12 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     lane->idle_runs = 0;
     uint64_t now = vb_clock_recent_ns(&lane->recent);
     bool late = vb_pu_deadline(lane->pu) <= now;
-    bool stopped = lane->nic->hull && vb_pu_has_more(lane->pu);
+    uint32_t left = lane->nic->hull ? vb_pu_frames_left(lane->pu) : 0;
+    bool stopped = lane->nic->hull && (left > 0 || vb_pu_has_more(lane->pu));
     uint32_t steps = idle || late || stopped ? 0 : work(lane, now);
 
     if (!idle)
-        frames = receive(lane);
+        frames = left > 0 ? left : receive(lane);
     if (frames > 0 || late || stopped)
         steps += work(lane, now);
     lane->calm = vb_pu_deadline(lane->pu) > now + CALM_NS;

@@ -261,7 +261,7 @@ static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
     if (__builtin_expect(pu->shares, 0))
         vb_share_turn_ended(pu, qp);
     if (stays)
-        vb_pu_enlist(pu, qp);
+        vb_fifo_push(qp->share ? qp->share->run : &pu->run, &qp->run);
     pu->turn_frames = 0;
     if (!qp->peer->open)
         vb_peer_turn_ended(pu, qp, stays);
@@ -295,22 +295,36 @@ static inline struct vb_qpc *whose_turn(struct vb_pu *pu)
     return first ? VB_CONTAINER_OF(first, struct vb_qpc, run) : NULL;
 }
 
+// Frames and timers of several shares go on when a turn has ended: after those before the line, and
+// before the line.
+static inline bool frames_go_on(const struct vb_pu *pu)
+{
+    return pu->shares > 1 &&
+           (pu->rx_next != pu->rx_count || vb_timers_next(&pu->timers) <= pu->now_ns);
+}
+
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
-// send.
-static bool run_step(struct vb_pu *pu)
+// send; or a turn has ended without one, and frames go on.
+static bool run_step(struct vb_pu *pu, bool *frames)
 {
     struct vb_qpc *qp;
 
     while ((qp = whose_turn(pu))) {
-        if (pu->turn_frames >= VB_TURN_FRAMES) {
-            end_turn(pu, qp, true);
-            continue;
-        }
-        if (qp_step(pu, qp))
+        bool over = pu->turn_frames >= VB_TURN_FRAMES;
+        uint64_t before = qp->send_cq->produced;
+        bool done = qp->req.head != qp->req.una_wr;
+        if (!over && qp_step(pu, qp)) {
+            if (done && pu->shares > 1)
+                pu->turn_frames += qp->send_cq->produced != before;
             return true;
-        if (pu->tx_full)
+        }
+        if (!over && pu->tx_full)
             return false; // it keeps its turn until there is room
-        end_turn(pu, qp, false);
+        end_turn(pu, qp, over);
+        if (pu->polling && pu->looped >= VB_POLL_LOOPED)
+            return false; // the rest next time: frames may have come
+        if ((*frames = frames_go_on(pu)))
+            return false;
     }
     return false;
 }
@@ -362,12 +376,46 @@ static bool timer_step(struct vb_pu *pu)
     return true;
 }
 
+// Frames and timers come before turns; but where there are several shares, those before the line
+// have a turn each after a slice of them.
+static bool first_step_shared(struct vb_pu *pu)
+{
+    uint64_t bytes = pu->count.rcvd_bytes;
+    uint32_t units = VB_SHARE_TIMER;
+    bool may_turn = !pu->recv_done && !pu->tx_full && !vb_pu_events_wait(pu);
+
+    if (pu->taken >= VB_SHARE_SLICE_UNITS && may_turn) {
+        answer_doorbells(pu);
+        if (pu->turn_of || vb_share_hurries(pu))
+            return false;
+        vb_share_begin_slice(pu);
+    }
+    if (rx_step(pu))
+        units = VB_SHARE_FRAME + (uint32_t)((pu->count.rcvd_bytes - bytes) >> VB_SHARE_BYTES_SHIFT);
+    else if (!timer_step(pu))
+        return false;
+    vb_share_took(pu, units);
+    return true;
+}
+
+static inline __attribute__((always_inline)) bool first_step(struct vb_pu *pu, bool shared)
+{
+    return shared ? first_step_shared(pu) : rx_step(pu) || timer_step(pu);
+}
+
 static bool next_step(struct vb_pu *pu)
 {
-    if (rx_step(pu) || timer_step(pu))
-        return true;
-    answer_doorbells(pu);
-    return (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu);
+    bool again;
+
+    do {
+        again = false;
+        if (first_step(pu, pu->shares > 1))
+            return true;
+        answer_doorbells(pu);
+        if ((!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu, &again))
+            return true;
+    } while (again);
+    return false;
 }
 
 void vb_pu_record(struct vb_pu *pu, const struct vb_step *step)
@@ -403,8 +451,9 @@ static uint32_t run_loop(struct vb_pu *pu, struct vb_qpc *qp)
 }
 
 // One queue pair's turn: the same steps as by qp_step(), but the requester goes on by itself while
-// nothing else can be due.
-static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
+// nothing else can be due. Where there are several shares, completions are part of its length.
+static inline __attribute__((always_inline)) uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp,
+                                                               bool shared)
 {
     uint32_t steps = 0, made = 1;
 
@@ -412,8 +461,11 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
         bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
         bool done = qp->req.head != qp->req.una_wr;
         if (done || owes || qp->state != VB_QPS_RTS) {
+            uint64_t before = shared ? qp->send_cq->produced : 0;
             made = qp_step(pu, qp);
             steps += made;
+            if (shared && done)
+                pu->turn_frames += qp->send_cq->produced != before;
         } else if (qp->loops) {
             return steps + run_loop(pu, qp);
         } else {
@@ -425,20 +477,19 @@ static uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp)
     return steps;
 }
 
-static uint32_t run_turns(struct vb_pu *pu)
+// One turn. False: nobody has one, or it goes on when there is room to send.
+static inline __attribute__((always_inline)) bool run_one(struct vb_pu *pu, uint32_t *steps,
+                                                          bool shared)
 {
-    struct vb_qpc *qp;
-    uint32_t steps = 0;
+    struct vb_qpc *qp = whose_turn(pu);
 
-    while ((qp = whose_turn(pu))) {
-        steps += run_turn(pu, qp);
-        if (pu->tx_full)
-            break; // it keeps its turn until there is room
-        end_turn(pu, qp, pu->turn_frames >= VB_TURN_FRAMES);
-        if (pu->looped >= VB_POLL_LOOPED)
-            break; // the rest next time: frames may have come
-    }
-    return steps;
+    if (!qp)
+        return false;
+    *steps += run_turn(pu, qp, shared);
+    if (pu->tx_full)
+        return false;
+    end_turn(pu, qp, pu->turn_frames >= VB_TURN_FRAMES);
+    return true;
 }
 
 static inline bool has_turns(const struct vb_pu *pu)
@@ -454,36 +505,59 @@ static bool has_work(const struct vb_pu *pu)
 }
 
 // The same steps in the same order, without their records, and without looking for frames, timers
-// and doorbells between two steps of a turn.
-static __attribute__((noinline)) uint32_t poll_unobserved(struct vb_pu *pu)
+// and doorbells between two steps of a turn. Where there are several shares a poll is over when
+// its budget is used, and frames may be left.
+static inline __attribute__((always_inline)) uint32_t poll_unobserved(struct vb_pu *pu, bool shared)
 {
     uint32_t steps = 0, before;
+    bool ended;
 
     do {
         before = steps;
-        while (rx_step(pu) || timer_step(pu))
+        while (first_step(pu, shared)) {
             steps++;
+            if (shared && pu->looped >= VB_POLL_LOOPED)
+                return steps;
+        }
         if (vb_doorbells_rung(&pu->bells))
             answer_doorbells(pu);
         while (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu))
             steps++;
-        steps += run_turns(pu);
-    } while (steps != before && !pu->tx_full && pu->looped < VB_POLL_LOOPED &&
+        while ((ended = run_one(pu, &steps, shared)) && pu->looped < VB_POLL_LOOPED &&
+               !(shared && frames_go_on(pu)))
+            ;
+    } while ((steps != before || (shared && ended)) && !pu->tx_full &&
+             pu->looped < VB_POLL_LOOPED &&
              (has_work(pu) || vb_timers_next(&pu->timers) <= pu->now_ns));
+    return steps;
+}
+
+static __attribute__((noinline)) uint32_t poll_plainly(struct vb_pu *pu)
+{
+    return poll_unobserved(pu, false);
+}
+
+static __attribute__((noinline)) uint32_t poll_detour(struct vb_pu *pu)
+{
+    uint32_t steps = 0;
+
+    if (!pu->observer)
+        return poll_unobserved(pu, true);
+    pu->polling = true;
+    while ((pu->looped < VB_POLL_LOOPED || pu->turn_of) &&
+           vb_pu_step(pu, pu->now_ns).kind != VB_STEP_NONE)
+        steps++;
+    pu->polling = false;
     return steps;
 }
 
 uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
 {
-    uint32_t steps = 0;
-
     pu->now_ns = now_ns;
     pu->looped = 0;
-    if (!pu->observer)
-        return has_work(pu) || vb_timers_next(&pu->timers) <= now_ns ? poll_unobserved(pu) : 0;
-    while (pu->looped < VB_POLL_LOOPED && vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
-        steps++;
-    return steps;
+    if (__builtin_expect(pu->detours, 0))
+        return poll_detour(pu);
+    return has_work(pu) || vb_timers_next(&pu->timers) <= now_ns ? poll_plainly(pu) : 0;
 }
 
 bool vb_pu_is_idle(const struct vb_pu *pu)
@@ -493,7 +567,8 @@ bool vb_pu_is_idle(const struct vb_pu *pu)
 
 bool vb_pu_has_more(const struct vb_pu *pu)
 {
-    return pu->looped >= VB_POLL_LOOPED && !pu->tx_full && has_turns(pu);
+    return pu->looped >= VB_POLL_LOOPED && !pu->tx_full &&
+           (has_turns(pu) || pu->rx_next != pu->rx_count);
 }
 
 uint64_t vb_pu_deadline(const struct vb_pu *pu)
@@ -505,6 +580,7 @@ void vb_pu_observe(struct vb_pu *pu, vb_step_observer *observer, void *ctx)
 {
     pu->observer = observer;
     pu->observer_ctx = ctx;
+    vb_pu_choose_poll(pu);
 }
 
 void vb_pu_listen(struct vb_pu *pu, vb_step_observer *listener, void *ctx)

@@ -57,12 +57,19 @@ struct vb_pu {
     struct vb_peer *peers[VB_PEERS], nobody;
     uint32_t shares;             // besides share 0
     struct vb_fifo active;       // those with work, if there is one: the line
-    struct vb_fifo early;        // those of them that go before it
-    struct vb_share_part rest;   // share 0
+    struct vb_fifo early;        // those of them that go before it,
+    struct vb_link *early_last;  // up to this one, once each; NULL: they have
+    struct vb_share_part rest;   // share 0,
+    bool rest_works;             // which had work when it was looked at last
     struct vb_qpc *turn_of;      // its turn has begun,
-    uint32_t turn_start;         // from here on
+    uint32_t turn_start;         // from here on,
+    bool turn_early;             // before the line
+    struct vb_share_part *solo;  // the only one that has had turns
+    uint64_t solo_ns;            // since then
     const struct vb_qpc *served; // waited for its peer's window and has it for this turn
     bool refused;                // a packet of this turn found that window full
+    uint32_t taken;              // units of the slice of frames,
+    uint32_t early_turns;        // and turns before the line since it began
     uint32_t looped;             // entries executed in this poll that made no packet; and more,
                                  // see vb_share_turn_ended()
     struct vb_event event[VB_EVENTS];
@@ -71,6 +78,8 @@ struct vb_pu {
     struct vb_timer untold_timer;
     uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
     struct vb_counters count;
+    bool detours; // polls are observed, or of several shares
+    bool polling; // an observed poll is under way
     vb_step_observer *observer, *listener;
     void *observer_ctx, *listener_ctx;
     enum vb_recording recording;
@@ -167,6 +176,12 @@ static inline void vb_pu_bill(struct vb_pu *pu, struct vb_qpc *qp)
 {
     if (__builtin_expect(pu->shares, 0))
         vb_share_bill_later(pu, qp);
+}
+
+// An observer or a share has come or gone.
+static inline void vb_pu_choose_poll(struct vb_pu *pu)
+{
+    pu->detours = pu->observer || pu->shares > 1;
 }
 
 void vb_pu_record(struct vb_pu *pu, const struct vb_step *step);

@@ -16,12 +16,26 @@ static int64_t part_of(const struct vb_share_part *s)
     return (int64_t)VB_SHARE_QUANTUM * s->weight;
 }
 
-// What is missing when a share has no more to do is not missed later, and what is left is lost.
-static void leave(struct vb_share_part *s)
+static void rotate(struct vb_pu *pu)
+{
+    pu->early_last = vb_fifo_empty(&pu->early) ? NULL : pu->early.head.prev;
+}
+
+static void leave_early(struct vb_pu *pu, struct vb_share_part *s)
+{
+    bool last = pu->early_last == &s->early;
+
+    vb_link_remove(&s->early);
+    if (last)
+        rotate(pu);
+}
+
+// Debt carries over to the next round; unused credit does not.
+static void leave(struct vb_pu *pu, struct vb_share_part *s)
 {
     vb_link_remove(&s->line);
     if (vb_link_queued(&s->early))
-        vb_link_remove(&s->early);
+        leave_early(pu, s);
     s->granted = false;
     if (s->credit > 0)
         s->credit = 0;
@@ -37,9 +51,9 @@ static void enter(struct vb_pu *pu, struct vb_share_part *s)
         s->credit += part_of(s);
         s->granted = true;
     }
-    if (s->granted && s->credit > 0 && !vb_link_queued(&s->early) &&
-        vb_fifo_first(&pu->active) != &s->line) // whose visit it is
+    if (s->granted && s->credit > 0 && !vb_link_queued(&s->early))
         vb_fifo_push(&pu->early, &s->early);
+    rotate(pu);
 }
 
 // To the end of the line, without a part until its turn comes round.
@@ -52,8 +66,21 @@ static void wait_for_the_next(struct vb_pu *pu, struct vb_share_part *s)
 
 void vb_share_kick(struct vb_pu *pu, struct vb_qpc *qp)
 {
+    bool comes = vb_fifo_empty(qp->share->run);
+
     vb_fifo_push(qp->share->run, &qp->run);
-    enter(pu, qp->share);
+    if (comes)
+        enter(pu, qp->share);
+}
+
+// Share 0 is not told of its kicks: whether it has come is seen between turns.
+static void look_at_rest(struct vb_pu *pu)
+{
+    bool works = !vb_fifo_empty(&pu->run);
+
+    if (works && !pu->rest_works)
+        enter(pu, &pu->rest);
+    pu->rest_works = works;
 }
 
 void vb_share_bill_later(struct vb_pu *pu, struct vb_qpc *qp)
@@ -77,46 +104,74 @@ static bool may_go_on(const struct vb_pu *pu, struct vb_share_part *s)
     return s->credit > 0;
 }
 
-// Packets of a turn: no more than many bytes make where there are others, who may ring meanwhile,
-// and no more than there is credit for while they wait.
-static uint32_t turn_length(const struct vb_pu *pu, const struct vb_share_part *s,
-                            const struct vb_qpc *qp)
+// Whether no share but the one whose turn it is has had work for a while.
+static bool is_quiet(const struct vb_pu *pu)
 {
-    uint64_t left = (uint64_t)s->credit / (VB_SHARE_WEIGHT * VB_SHARE_FRAME);
-    uint64_t most = (UINT64_C(1) << VB_SHARE_TURN_SHIFT) >> qp->mtu_shift;
-
-    if (is_alone(pu) && pu->shares < 2)
-        return VB_TURN_FRAMES;
-    if (!is_alone(pu) && left < most)
-        most = left;
-    if (most < VB_SHARE_TURN_MIN)
-        most = VB_SHARE_TURN_MIN;
-    return most < VB_TURN_FRAMES ? (uint32_t)most : VB_TURN_FRAMES;
+    return is_alone(pu) && (pu->shares < 2 || pu->solo_ns + VB_SHARE_QUIET_NS <= pu->now_ns);
 }
 
-static struct vb_qpc *begin_turn(struct vb_pu *pu, const struct vb_share_part *s)
+// Packets or entries of a turn: as many of the longest as its units pay for, but at least one.
+// Entries of loops may be long lists, and take as long as a packet.
+static uint32_t turn_length(const struct vb_pu *pu, const struct vb_qpc *qp, bool early)
+{
+    uint32_t units = early && !is_alone(pu) ? VB_SHARE_EARLY_UNITS : VB_SHARE_LINE_UNITS;
+    uint32_t frame = VB_SHARE_FRAME + ((1u << qp->mtu_shift) >> VB_SHARE_BYTES_SHIFT);
+
+    if (is_quiet(pu))
+        return VB_TURN_FRAMES;
+    return units > frame ? units / frame : 1;
+}
+
+static struct vb_qpc *begin_turn(struct vb_pu *pu, struct vb_share_part *s, bool early)
 {
     struct vb_qpc *qp = VB_CONTAINER_OF(vb_fifo_first(s->run), struct vb_qpc, run);
 
+    if (pu->solo != s || !is_alone(pu)) {
+        pu->solo = s;
+        pu->solo_ns = pu->now_ns;
+    }
     pu->turn_of = qp;
-    pu->turn_frames = pu->turn_start = VB_TURN_FRAMES - turn_length(pu, s, qp);
+    pu->turn_early = early;
+    pu->turn_frames = pu->turn_start = VB_TURN_FRAMES - turn_length(pu, qp, early);
     return qp;
 }
 
-// Who goes before the line, one turn each. NULL: nobody does.
-static struct vb_share_part *next_early(struct vb_pu *pu)
+// Who goes before the line, one turn each. NULL: nobody does, or each has had one.
+static struct vb_share_part *first_early(struct vb_pu *pu)
 {
-    struct vb_link *link;
-
-    while ((link = vb_fifo_first(&pu->early))) {
-        struct vb_share_part *s = VB_CONTAINER_OF(link, struct vb_share_part, early);
-        vb_link_remove(link);
-        if (vb_fifo_empty(s->run) || s->credit <= 0)
-            continue;
-        vb_fifo_push(&pu->early, link);
-        return s;
+    while (pu->early_last) {
+        struct vb_share_part *s =
+            VB_CONTAINER_OF(vb_fifo_first(&pu->early), struct vb_share_part, early);
+        if (!vb_fifo_empty(s->run) && s->credit > 0)
+            return s;
+        bool last = pu->early_last == &s->early;
+        vb_link_remove(&s->early);
+        if (last)
+            pu->early_last = NULL;
     }
     return NULL;
+}
+
+static struct vb_qpc *begin_early(struct vb_pu *pu, struct vb_share_part *s)
+{
+    if (pu->early_last == &s->early)
+        pu->early_last = NULL;
+    vb_link_remove(&s->early);
+    vb_fifo_push(&pu->early, &s->early);
+    pu->early_turns++;
+    return begin_turn(pu, s, true);
+}
+
+bool vb_share_hurries(struct vb_pu *pu)
+{
+    look_at_rest(pu);
+    return pu->early_turns <= pu->shares && first_early(pu);
+}
+
+void vb_share_begin_slice(struct vb_pu *pu)
+{
+    rotate(pu);
+    pu->taken = pu->early_turns = 0;
 }
 
 struct vb_qpc *vb_share_next(struct vb_pu *pu)
@@ -130,19 +185,18 @@ struct vb_qpc *vb_share_next(struct vb_pu *pu)
         pu->looped = VB_POLL_LOOPED; // there is more
         return NULL;
     }
-    if (!vb_fifo_empty(&pu->run))
-        enter(pu, &pu->rest);
-    if ((s = next_early(pu)))
-        return begin_turn(pu, s);
+    look_at_rest(pu);
+    if ((s = first_early(pu)))
+        return begin_early(pu, s);
     while ((link = vb_fifo_first(&pu->active))) {
         s = VB_CONTAINER_OF(link, struct vb_share_part, line);
         bool has_work = !vb_fifo_empty(s->run);
         if (has_work && may_go_on(pu, s))
-            return begin_turn(pu, s);
+            return begin_turn(pu, s, false);
         if (has_work)
             wait_for_the_next(pu, s);
         else
-            leave(s);
+            leave(pu, s);
     }
     return NULL;
 }
@@ -159,8 +213,8 @@ static uint64_t take_whole(uint64_t total, uint64_t *billed, uint32_t shift)
 }
 
 // Of the turn's packets and entries all that were no packets are entries; what came in since the
-// last bill is the queue pair's, too. *packets becomes their part.
-static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp, uint32_t *packets)
+// last bill is the queue pair's, too.
+static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_share_bill *b = &qp->bill;
     const struct vb_qp_counters *c = &qp->count;
@@ -170,13 +224,11 @@ static uint32_t bill(const struct vb_pu *pu, struct vb_qpc *qp, uint32_t *packet
 
     if (b->fetched > qp->sq.fetched)
         b->fetched = qp->sq.fetched; // what a loop that failed had fetched ahead is flushed
-    uint64_t wire = VB_SHARE_FRAME * (sent + received) +
-                    take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT) +
-                    b->pieces;
-    uint64_t units = VB_SHARE_TURN + wire + (turn > sent ? turn - sent : 0) +
+    uint64_t units = VB_SHARE_TURN + VB_SHARE_FRAME * (sent + received) +
+                     take_whole(c->sent_bytes + c->rcvd_bytes, &b->bytes, VB_SHARE_BYTES_SHIFT) +
+                     b->pieces + (turn > sent ? turn - sent : 0) +
                      take_whole(qp->sq.fetched, &b->fetched, VB_SHARE_FETCH_SHIFT);
     b->pieces = 0;
-    *packets = wire < VB_SHARE_BILL_MAX ? (uint32_t)wire : VB_SHARE_BILL_MAX;
     return units < VB_SHARE_BILL_MAX ? (uint32_t)units : VB_SHARE_BILL_MAX;
 }
 
@@ -189,20 +241,26 @@ void vb_share_pieces(struct vb_pu *pu, uint32_t qpn, uint32_t more, uint32_t cop
         qp->bill.pieces += VB_SHARE_PIECE * more + VB_SHARE_COPY * copies;
 }
 
+// Half of the poll's budget: it has some for turns, too.
+void vb_share_took(struct vb_pu *pu, uint32_t units)
+{
+    pu->taken += units;
+    if (!is_quiet(pu))
+        pu->looped += units * (VB_POLL_LOOPED / VB_SHARE_POLL_UNITS) / 2;
+}
+
 void vb_share_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_share_part *s = qp->share ? qp->share : &pu->rest;
-    uint32_t packets, units = bill(pu, qp, &packets);
+    uint32_t units = bill(pu, qp);
 
     s->credit -= (int64_t)units * VB_SHARE_WEIGHT;
     s->spent += units;
     s->turns++;
-    // A poll does as much as a round of one share, for bells and frames of others: those that have
-    // work, and those that may have. Entries of who is alone are counted already.
-    if (!is_alone(pu))
-        pu->looped += units * VB_POLL_LOOPED / VB_SHARE_QUANTUM;
-    else if (pu->shares > 1)
-        pu->looped += packets * VB_POLL_LOOPED / VB_SHARE_QUANTUM;
+    if (!is_quiet(pu)) // bells and frames of others are looked at between polls
+        pu->looped += units * (VB_POLL_LOOPED / VB_SHARE_POLL_UNITS);
+    if (!pu->turn_early)
+        rotate(pu);
     pu->turn_of = NULL;
     pu->turn_start = 0;
 }
@@ -359,6 +417,7 @@ int vb_dev_share_create(struct vb_dev *dev, const struct vb_share_attr *attr, ui
         share->part[u].run = &share->part[u].queue;
         share->part[u].of = share;
         dev->pu[u]->shares++;
+        vb_pu_choose_poll(dev->pu[u]);
     }
     dev->shares[i] = share;
     *number = share->number;
@@ -369,11 +428,14 @@ int vb_dev_share_create(struct vb_dev *dev, const struct vb_share_attr *attr, ui
 static void forget(struct vb_pu *pu, struct vb_share_part *s)
 {
     if (vb_link_queued(&s->line))
-        leave(s);
-    if (--pu->shares > 0)
+        leave(pu, s);
+    pu->shares--;
+    vb_pu_choose_poll(pu);
+    if (pu->shares > 0)
         return;
     if (vb_link_queued(&pu->rest.line))
-        leave(&pu->rest);
+        leave(pu, &pu->rest);
+    pu->rest_works = false;
     pu->turn_of = NULL;
     pu->turn_start = 0;
 }

@@ -17,12 +17,19 @@ struct vb_qpc;
 
 enum {
     VB_SHARES_MAX = 1 << 14,
-    VB_SHARE_TURN_MIN = 16,          // packets of a turn, however little credit is left
-    VB_SHARE_TURN_SHIFT = 16,        // bytes that a turn sends at most while others wait
-    VB_SHARE_ENTRY_MAX = 256 * 1024, // bytes that one entry of a loop moves: nothing can stop it
+    VB_SHARE_ENTRY_MAX = 8 * 1024, // bytes that one entry of a loop moves: nothing can stop it
+    // In units (below): how long a turn is in the line and before it, after how much of a poll no
+    // further turn begins, and after how many units of frames the shares before the line have a
+    // turn each. All of it holds while other shares have work, or had some not long ago.
+    VB_SHARE_LINE_UNITS = 96,
+    VB_SHARE_EARLY_UNITS = 32,
+    VB_SHARE_POLL_UNITS = 32,
+    VB_SHARE_SLICE_UNITS = 64,
+    VB_SHARE_QUIET_NS = 2000000, // a share that had no work for so long is not waited for
     // What work costs, in units. One is an entry that makes no packet: of a loop, or flushed.
     VB_SHARE_TURN = 4,         // a turn, if only for nothing
     VB_SHARE_FRAME = 8,        // a packet, sent or received
+    VB_SHARE_TIMER = 4,        // one that fires: nobody's, but a poll's
     VB_SHARE_BYTES_SHIFT = 8,  // one for so many bytes of packets, or of one entry of a loop,
     VB_SHARE_FETCH_SHIFT = 0,  // and for each block that was fetched: long lists take time, too
     VB_SHARE_PIECE = 1,        // a piece of memory that a packet is made of, after the first
@@ -79,6 +86,12 @@ void vb_share_init_rest(struct vb_pu *pu);
 void vb_share_kick(struct vb_pu *pu, struct vb_qpc *qp);
 // Whose turn it is, or goes on. NULL: nobody has anything to do.
 struct vb_qpc *vb_share_next(struct vb_pu *pu);
+// Whether a share goes before the line, and before frames beyond a slice of them: as many turns as
+// there are shares.
+bool vb_share_hurries(struct vb_pu *pu);
+void vb_share_begin_slice(struct vb_pu *pu);
+// A frame or a timer took so many units of the poll.
+void vb_share_took(struct vb_pu *pu, uint32_t units);
 // A packet of the queue pair took so many pieces of memory more than one, and so many copies.
 void vb_share_pieces(struct vb_pu *pu, uint32_t qpn, uint32_t more, uint32_t copies);
 // The queue pair has a turn, whether or not it has something to do.
