@@ -6,8 +6,11 @@
 #include <stdio.h>
 
 enum {
-    FAIR_EVERY = 4, // seeds
+    FAIR_EVERY = 1, // seeds
     FAIR_NS = 600 * 1000,
+    BOUND_NS = 1000 * 1000,
+    SURGE_NS = 2000 * 1000,
+    SURGE_WEIGHT = 100,
 };
 
 static void sum_up(const struct vb_tenant *probe, struct vb_isolation_times *t)
@@ -68,7 +71,7 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
 
 bool vb_fair_is_drawn(uint64_t seed)
 {
-    return seed % FAIR_EVERY == 1;
+    return seed % FAIR_EVERY == 0;
 }
 
 // Weights of all magnitudes.
@@ -78,7 +81,23 @@ static uint32_t draw_weight(struct vb_prng *p)
     return 1 + (weight >> vb_prng_below(p, 6));
 }
 
-int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[400])
+static int run_watched(const struct vb_tenant_opts *o, uint64_t *digest, uint64_t *steps,
+                       char violated[400])
+{
+    struct vb_tenantworld *w = vb_tenantworld_create(o);
+
+    if (!w)
+        return -ENOMEM;
+    vb_tenantworld_run(w);
+    *digest = w->digest.value;
+    *steps = w->steps;
+    if (w->violated)
+        snprintf(violated, 400, "%s", w->violation);
+    vb_tenantworld_destroy(w);
+    return 0;
+}
+
+static int run_fair(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[400])
 {
     struct vb_prng p = {seed * 0xda942042e4dd58b5u + 7};
     struct vb_tenant_opts o = {.seed = seed,
@@ -90,14 +109,53 @@ int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[
         o.kind[i] = (enum vb_tenant_kind)vb_prng_range(&p, VB_TENANT_PROBE, VB_TENANT_COPY);
         o.weight[i] = draw_weight(&p);
     }
-    struct vb_tenantworld *w = vb_tenantworld_create(&o);
-    if (!w)
-        return -ENOMEM;
-    vb_tenantworld_run(w);
-    *digest = w->digest.value;
-    *steps = w->steps;
-    if (w->violated)
-        snprintf(violated, 400, "%s", w->violation);
-    vb_tenantworld_destroy(w);
-    return 0;
+    return run_watched(&o, digest, steps, violated);
+}
+
+// One that comes and goes beside one that always has work.
+static int run_surge(uint64_t seed, char violated[400])
+{
+    struct vb_prng p = {seed * 0xda942042e4dd58b5u + 13};
+    const struct vb_tenant_opts o = {
+        .seed = seed,
+        .duration_ns = SURGE_NS,
+        .tenants = 2,
+        .kind = {vb_prng_below(&p, 2) ? VB_TENANT_COPY : VB_TENANT_CHAIN, VB_TENANT_SURGE},
+        .weight = {SURGE_WEIGHT + (uint32_t)vb_prng_below(&p, SURGE_WEIGHT), SURGE_WEIGHT},
+        .watches = true};
+    uint64_t digest, steps;
+
+    return run_watched(&o, &digest, &steps, violated);
+}
+
+// Neighbours of drawn kinds, and the bound.
+static int run_bound(uint64_t seed, char violated[400])
+{
+    struct vb_prng p = {seed * 0x9e3779b97f4a7c15u + 11};
+    struct vb_isolation_opts o = {.seed = seed, .duration_ns = BOUND_NS};
+    struct vb_isolation_result r;
+
+    for (uint32_t i = 0; i < VB_NEIGHBOURS; i++)
+        o.hostile[i] = (enum vb_tenant_kind)vb_prng_range(&p, VB_TENANT_PROBE, VB_TENANT_KINDS - 1);
+    int err = vb_isolation_run(&o, &r);
+    if (!err && !r.kept)
+        snprintf(violated, 400,
+                 "a READ takes %u ns without frames before its answer, %u alone: beside tenants of "
+                 "kinds %d, %d and %d, or three busy ones, it may take %u longer",
+                 (unsigned)(r.beside[VB_COMPANY_HOSTILE].turns_max_ns >
+                                    r.beside[VB_COMPANY_QUIET].turns_max_ns
+                                ? r.beside[VB_COMPANY_HOSTILE].turns_max_ns
+                                : r.beside[VB_COMPANY_QUIET].turns_max_ns),
+                 (unsigned)r.beside[VB_COMPANY_NONE].turns_max_ns, o.hostile[0], o.hostile[1],
+                 o.hostile[2], (unsigned)r.bound_ns);
+    return err;
+}
+
+int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[400])
+{
+    int err = run_fair(seed, digest, steps, violated);
+
+    if (!err && !violated[0])
+        err = run_surge(seed, violated);
+    return err || violated[0] ? err : run_bound(seed, violated);
 }

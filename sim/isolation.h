@@ -46,8 +46,8 @@ struct vb_isolation_result {
 // -ENOMEM.
 int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_result *result);
 
-// One seed's tenants, of drawn kinds and weights, under the watch over turns. -ENOMEM; *violated
-// becomes what was wrong, or stays empty.
+// One seed's tenants, of drawn kinds and weights, under the watch over turns; and one beside three
+// of drawn kinds, under the bound. -ENOMEM; *violated becomes what was wrong, or stays empty.
 int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[400]);
 bool vb_fair_is_drawn(uint64_t seed);
 

@@ -14,6 +14,10 @@ enum {
     BUSY_BYTES = 1024,
     FLOOD_BYTES = 4096,
     FLOOD_SIGNAL = 32,
+    SURGE_SINGLES = 64,
+    SURGE_BURST = 56,
+    SURGE_FLOOD = 240,
+    SURGE_BYTES = 64,
     FUZZ_QPS = 8,
     FUZZ_STROKES = 32, // of one action
     FLUSH_QPS = 4,
@@ -32,6 +36,7 @@ uint32_t vb_tenant_queues(enum vb_tenant_kind kind)
         [VB_TENANT_FLUSH] = FLUSH_QPS,
         [VB_TENANT_COPY] = LOOPS,
         [VB_TENANT_PULL] = VB_TENANT_QPS - LOOPS,
+        [VB_TENANT_SURGE] = BUSY_QPS,
     };
     return queues[kind];
 }
@@ -144,6 +149,26 @@ static void flood(struct vb_tenant_work *w)
             ;
 }
 
+// Comes and goes: what a share saves up while it is idle, or owes when it leaves, would be seen in
+// its bursts.
+static void surge(struct vb_tenant_work *w)
+{
+    struct vb_wc wc[WCS];
+    int n;
+
+    while ((n = vb_driver_poll(w->cq, find, w, wc, WCS)) > 0)
+        w->done += (uint64_t)n;
+    bool single = w->goes_on && w->made < SURGE_SINGLES;
+    if (w->done < w->made && (single || !w->goes_on))
+        return;
+    uint64_t most = single ? 1 : w->goes_on ? SURGE_FLOOD : SURGE_BURST;
+    uint32_t bytes = w->goes_on ? SURGE_BYTES : BUSY_BYTES;
+    enum vb_wr_opcode op = vb_prng_below(&w->prng, 2) ? VB_WR_READ : VB_WR_WRITE;
+    for (uint32_t i = 0; w->made - w->done < most; i++)
+        if (!vb_tenant_post(w, i % w->qps, w->goes_on ? VB_WR_WRITE : op, bytes, true))
+            return;
+}
+
 static void strike(struct vb_tenant_work *w, uint32_t i)
 {
     struct vb_driver_qp *qp = w->qp[i];
@@ -166,6 +191,7 @@ static void strike(struct vb_tenant_work *w, uint32_t i)
 
 void vb_tenant_begin(struct vb_tenant_work *w)
 {
+    w->goes_on = w->kind == VB_TENANT_SURGE && vb_prng_below(&w->prng, 2);
     for (uint32_t i = 0; i < w->qps; i++) {
         if (vb_tenant_loops(w->kind, i))
             start_loop(w, i);
@@ -180,6 +206,8 @@ void vb_tenant_go_on(struct vb_tenant_work *w)
         keep_busy(w);
     else if (w->kind == VB_TENANT_CHAIN || w->kind == VB_TENANT_PULL)
         flood(w);
+    else if (w->kind == VB_TENANT_SURGE)
+        surge(w);
     for (uint32_t n = 0; w->kind == VB_TENANT_FUZZ && n < FUZZ_STROKES; n++)
         strike(w, (uint32_t)vb_prng_below(&w->prng, w->qps));
 }

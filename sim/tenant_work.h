@@ -20,6 +20,7 @@ enum vb_tenant_kind {
     VB_TENANT_FLUSH, // work for queue pairs that have failed
     VB_TENANT_COPY,  // two programs without an end: of long copies, and of copies in many pieces
     VB_TENANT_PULL,  // eighteen queues flooded with READs of 4 KB
+    VB_TENANT_SURGE, // bursts, each when the last one is done; or single requests, later a flood
     VB_TENANT_KINDS
 };
 
@@ -39,6 +40,8 @@ struct vb_tenant_work {
     struct vb_driver_qp *qp[VB_TENANT_QPS];
     uint32_t qps;
     uint64_t made; // requests, of one that fuzzes strokes
+    uint64_t done; // of one that comes and goes
+    bool goes_on;  // it ends in a flood
 };
 
 uint32_t vb_tenant_queues(enum vb_tenant_kind kind);
