@@ -203,7 +203,7 @@ uint64_t vb_tenant_bound_ns(uint32_t others)
     uint64_t turn_unit = (LOOP_NS + 2 * lists) / 6 + 1, frame_unit = (frame_in + PIECE_NS) / 8 + 1;
     uint64_t poll = POLL_NS + (POLL_UNITS - 1) * turn_unit + longest_turn_ns(LINE_FRAMES);
     uint64_t slice =
-        (SLICE_UNITS - 1) * frame_unit + frame_in + lists + VB_TENANT_MTU / BYTES_PER_NS;
+        POLL_NS + (SLICE_UNITS - 1) * frame_unit + frame_in + lists + VB_TENANT_MTU / BYTES_PER_NS;
 
     return 2 * (poll + slice + others * early_turn_ns());
 }

@@ -38,8 +38,8 @@ static void print_help(void)
     fputs(
         "Usage: verbena sim isolation [options]\n"
         "\n"
-        "A tenant READs 64 bytes again and again through a NIC that four tenants share, in virtual\n"
-        "time: alone; quiet, beside three well-behaved tenants that are always busy; and beside\n"
+        "A tenant READs 64 bytes again and again through a NIC of four tenants, in virtual\n"
+        "time: alone; quiet, beside three well-behaved, busy tenants; and beside\n"
         "three hostile ones: one runs endless programs and floods its queues with WRITEs, one\n"
         "writes garbage into its rings, doorbell records and bells, one floods its queues with\n"
         "READs. Each READ has to be within the longest one alone and a bound, which follows from\n"
