@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // hull_isolation [--rounds N] [--ms N] [--weight N] [--port auto|udp|shm] [--together] [--json]:
-// how long a tenant's READs of 64 bytes take in a hull's thread, alone, beside two well-behaved
-// tenants that are always busy, and beside two hostile ones: one runs programs without an end and
-// floods its queues, the other writes garbage into its rings, records and bells. All have the
-// shares that they would have as users of their own; with --together they are one.
+// how long a tenant's READs of 64 bytes take in a hull's thread, alone, beside three well-behaved
+// tenants that are always busy, and beside three hostile ones: one runs programs without an end and
+// floods its queues with WRITEs, one writes garbage into its rings, records and bells, one floods
+// its queues with READs. All have the shares that they would have as users of their own; with
+// --together they are one.
 //
 // The hull is a process with one runnable thread; this one with another is the hosts of all
 // tenants, and by a NIC of its own their peers: so on a machine with two cores nothing waits for
@@ -12,13 +13,14 @@
 // the bell was rung and the answer sent, this process has noted. The whole is from the bell to
 // the completion, with a peer that is busy for all tenants.
 //
-// The three companies take turns; each round gives one ratio of p99 of service beside hostile
-// tenants to that beside busy ones. Exit status: 0 at most two in the median round, 1 more. Where
-// other programs run, too, `chrt -f 1` keeps them away.
+// Times depend on what else the machine does, and judge nothing; `chrt -f 1` keeps other programs
+// away. What is judged is the order of the unit's steps (docs/hull.md): between the answer's packet
+// and its completion each other tenant sends at most one packet, besides a turn that had waited for
+// room to send. Exit status: 0 that holds for every READ, 1 it does not.
 #include "base/hist.h"
 #include "host/attach.h"
 #include "hull/hull.h"
-#include "sim/tenant_work.h"
+#include "sim/tenant_world.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -33,7 +35,7 @@
 #include <unistd.h>
 
 enum {
-    TENANTS = 3, // the first is the one that is measured
+    TENANTS = 4, // the first is the one that is measured
     READ_BYTES = 64,
     THINK_NS = 20 * 1000, // between two READs, in the mean
     WARM_NS = 5 * 1000 * 1000,
@@ -42,22 +44,24 @@ enum {
     ROUNDS_MAX = 99,
     READS_MIN = 16, // of a company in a round, however long they take
     HEAL = 32,      // in so many actions one that fuzzes looks whether a queue pair has failed
-    LIMIT = 2,      // times the quiet p99
+    // Packets of others between the answer and its completion: one of each that goes before the
+    // line, and a turn of the line, of 96 units, whose packets of 4 KB are 24.
+    LIMIT = TENANTS - 1 + 96 / 24,
     RIGHTS = VB_RIGHT_REMOTE_READ | VB_RIGHT_REMOTE_WRITE | VB_RIGHT_REMOTE_ATOMIC,
 };
 
 enum company {
     ALONE,
-    BUSY,
+    QUIET,
     HOSTILE,
     COMPANIES,
     NOT_COUNTED = COMPANIES,
 };
 
-static const char *const company_name[COMPANIES] = {"alone", "busy", "hostile"};
+static const char *const company_name[COMPANIES] = {"alone", "quiet", "hostile"};
 static const enum vb_tenant_kind company_kind[COMPANIES][TENANTS - 1] = {
-    [BUSY] = {VB_TENANT_BUSY, VB_TENANT_BUSY},
-    [HOSTILE] = {VB_TENANT_CHAIN, VB_TENANT_FUZZ},
+    [QUIET] = {VB_TENANT_BUSY, VB_TENANT_BUSY, VB_TENANT_BUSY},
+    [HOSTILE] = {VB_TENANT_CHAIN, VB_TENANT_FUZZ, VB_TENANT_PULL},
 };
 
 enum span {
@@ -88,19 +92,20 @@ struct board {
     _Atomic uint32_t qpn;                  // of the READs
     _Atomic uint32_t company;              // beside whom it is now
     _Atomic uint64_t rung_ns, answered_ns; // when the bell was, and when the answer left the peer
-    uint64_t left_ns;                      // the hull's: when the request did
+    uint64_t left_ns;                      // the hull's: when the request did,
+    uint64_t others;                       // and packets of others since the answer came
+    _Atomic uint64_t others_max[COMPANIES + 1];
     struct vb_hist hist[COMPANIES + 1][SPANS];
 };
 
 struct round {
     uint64_t reads[COMPANIES];
     double ns[COMPANIES][SPANS][QUANTILES];
-    double ratio[SPANS];
 };
 
 // What the hostile ones have done in all.
 struct deeds {
-    uint64_t entries, writes, strokes;
+    uint64_t entries, writes, strokes, reads;
 };
 
 // A tenant, and what it has of the peers' NIC.
@@ -144,16 +149,23 @@ static void saw(void *ctx, const struct vb_step *step)
 {
     struct board *b = ctx;
 
-    if (step->qpn != atomic_load_explicit(&b->qpn, memory_order_relaxed))
+    if (step->qpn != atomic_load_explicit(&b->qpn, memory_order_relaxed)) {
+        b->others += step->kind == VB_STEP_FRAME_OUT;
         return;
+    }
     if (step->kind == VB_STEP_FRAME_OUT)
         b->left_ns = vb_clock_ns();
+    if (step->kind == VB_STEP_FRAME_IN)
+        b->others = 0;
     if (step->kind != VB_STEP_COMPLETE)
         return;
     uint64_t now = vb_clock_ns();
     uint64_t rung = atomic_load_explicit(&b->rung_ns, memory_order_relaxed);
     uint64_t answered = atomic_load_explicit(&b->answered_ns, memory_order_relaxed);
-    struct vb_hist *hist = b->hist[atomic_load_explicit(&b->company, memory_order_relaxed)];
+    uint32_t company = atomic_load_explicit(&b->company, memory_order_relaxed);
+    struct vb_hist *hist = b->hist[company];
+    if (b->others > atomic_load_explicit(&b->others_max[company], memory_order_relaxed))
+        atomic_store_explicit(&b->others_max[company], b->others, memory_order_relaxed);
     vb_hist_record(&hist[SERVICE], b->left_ns - rung + now - answered);
     vb_hist_record(&hist[WHOLE], now - rung);
 }
@@ -447,6 +459,7 @@ static void be_beside(struct bench *b, enum company c, struct round *round)
         b->deeds.entries += counted(&b->tenant[1]) - before;
         b->deeds.writes += b->tenant[1].work.made - b->tenant[1].made;
         b->deeds.strokes += b->tenant[2].work.made - b->tenant[2].made;
+        b->deeds.reads += b->tenant[3].work.made - b->tenant[3].made;
     }
     for (uint32_t i = 1; i < TENANTS; i++)
         leave(&b->tenant[i]);
@@ -462,10 +475,8 @@ static void measure(struct bench *b)
         struct round *round = &b->round[r];
         for (uint32_t k = 0; k < COMPANIES; k++)
             be_beside(b, (enum company)((r + k) % COMPANIES), round);
-        for (uint32_t s = 0; s < SPANS; s++)
-            round->ratio[s] = round->ns[HOSTILE][s][1] / round->ns[BUSY][s][1];
     }
-    if (!b->deeds.entries || !b->deeds.writes || !b->deeds.strokes)
+    if (!b->deeds.entries || !b->deeds.writes || !b->deeds.strokes || !b->deeds.reads)
         give_up("the hostile tenants", "they have done nothing");
 }
 
@@ -499,9 +510,14 @@ static struct summary time_of(const struct bench *b, uint32_t c, uint32_t s, uin
                   offsetof(struct round, ns) + sizeof(double) * ((c * SPANS + s) * QUANTILES + q));
 }
 
-static struct summary ratio_of(const struct bench *b, uint32_t s)
+static uint64_t others_of(const struct bench *b, uint32_t c)
 {
-    return sum_up(b, offsetof(struct round, ratio) + s * sizeof(double));
+    return atomic_load(&b->board->others_max[c]);
+}
+
+static bool is_kept(const struct bench *b)
+{
+    return others_of(b, QUIET) <= LIMIT && others_of(b, HOSTILE) <= LIMIT;
 }
 
 static void print_json(const struct bench *b)
@@ -515,7 +531,8 @@ static void print_json(const struct bench *b)
         uint64_t reads = 0;
         for (uint64_t r = 0; r < o->rounds; r++)
             reads += b->round[r].reads[c];
-        printf(",\"%s\":{\"reads\":%" PRIu64, company_name[c], reads);
+        printf(",\"%s\":{\"reads\":%" PRIu64 ",\"packets_between_max\":%" PRIu64, company_name[c],
+               reads, others_of(b, c));
         for (uint32_t s = 0; s < SPANS; s++)
             for (uint32_t q = 0; q < QUANTILES; q++) {
                 struct summary v = time_of(b, c, s, q);
@@ -524,14 +541,11 @@ static void print_json(const struct bench *b)
             }
         printf("}");
     }
-    for (uint32_t s = 0; s < SPANS; s++) {
-        struct summary v = ratio_of(b, s);
-        printf(",\"%s_p99_ratio\":{\"median\":%.3f,\"least\":%.3f,\"most\":%.3f}", span_key[s],
-               v.median, v.least, v.most);
-    }
+    printf(",\"packets_between_limit\":%d,\"kept\":%s,\"simulated_bound_ns\":%" PRIu64, LIMIT,
+           is_kept(b) ? "true" : "false", vb_tenant_bound_ns(TENANTS - 1));
     printf(",\"chain_counts\":%" PRIu64 ",\"flood_writes\":%" PRIu64 ",\"fuzz_strokes\":%" PRIu64
-           "}\n",
-           b->deeds.entries, b->deeds.writes, b->deeds.strokes);
+           ",\"flood_reads\":%" PRIu64 "}\n",
+           b->deeds.entries, b->deeds.writes, b->deeds.strokes, b->deeds.reads);
 }
 
 static void print_row(const struct bench *b, uint32_t c, uint32_t s)
@@ -557,14 +571,18 @@ static void print_table(const struct bench *b)
     for (uint32_t s = 0; s < SPANS; s++)
         for (uint32_t c = 0; c < COMPANIES; c++)
             print_row(b, c, s);
-    for (uint32_t s = 0; s < SPANS; s++) {
-        struct summary v = ratio_of(b, s);
-        printf("p99 beside hostile tenants, %s: %.2f times the quiet one (%.2f to %.2f)\n",
-               span_name[s], v.median, v.least, v.most);
-    }
-    printf("the hostile ones: %" PRIu64 " rounds of programs, %" PRIu64 " WRITEs of 4 KB, %" PRIu64
-           " strokes of garbage\n",
-           b->deeds.entries, b->deeds.writes, b->deeds.strokes);
+    printf(
+        "p99 in the hull: %.1f us more than alone beside busy tenants, %.1f beside hostile ones; "
+        "the bound in the simulator's prices is %.1f\n",
+        (time_of(b, QUIET, SERVICE, 1).median - time_of(b, ALONE, SERVICE, 1).median) / 1000,
+        (time_of(b, HOSTILE, SERVICE, 1).median - time_of(b, ALONE, SERVICE, 1).median) / 1000,
+        (double)vb_tenant_bound_ns(TENANTS - 1) / 1000);
+    printf("packets of others between an answer and its completion: at most %" PRIu64
+           " beside busy tenants, %" PRIu64 " beside hostile ones; the promise is %d: %s\n",
+           others_of(b, QUIET), others_of(b, HOSTILE), LIMIT, is_kept(b) ? "kept" : "BROKEN");
+    printf("the hostile ones: %" PRIu64 " rounds of programs, %" PRIu64 " WRITEs and %" PRIu64
+           " READs of 4 KB, %" PRIu64 " strokes of garbage\n",
+           b->deeds.entries, b->deeds.writes, b->deeds.reads, b->deeds.strokes);
 }
 
 // ---- the command line
@@ -683,7 +701,7 @@ int main(int argc, char **argv)
         print_json(b);
     else
         print_table(b);
-    bool kept = ratio_of(b, SERVICE).median <= LIMIT;
+    bool kept = is_kept(b);
     free(b);
     return !kept;
 }
