@@ -295,22 +295,21 @@ static inline struct vb_qpc *whose_turn(struct vb_pu *pu)
     return first ? VB_CONTAINER_OF(first, struct vb_qpc, run) : NULL;
 }
 
-// One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
-// send.
-static bool run_step(struct vb_pu *pu)
+// One step of the queue pair whose turn it is. False: nobody has anything to do, there is no room to
+// send, or, in a poll, enough was done for one.
+static bool run_step(struct vb_pu *pu, bool in_poll)
 {
     struct vb_qpc *qp;
 
     while ((qp = whose_turn(pu))) {
-        if (pu->turn_frames >= VB_TURN_FRAMES) {
-            end_turn(pu, qp, true);
-            continue;
-        }
-        if (qp_step(pu, qp))
+        bool over = pu->turn_frames >= VB_TURN_FRAMES;
+        if (!over && qp_step(pu, qp))
             return true;
-        if (pu->tx_full)
+        if (!over && pu->tx_full)
             return false; // it keeps its turn until there is room
-        end_turn(pu, qp, false);
+        end_turn(pu, qp, over);
+        if (in_poll && pu->looped >= VB_POLL_LOOPED)
+            return false; // as in run_turns()
     }
     return false;
 }
@@ -362,12 +361,12 @@ static bool timer_step(struct vb_pu *pu)
     return true;
 }
 
-static bool next_step(struct vb_pu *pu)
+static bool next_step(struct vb_pu *pu, bool in_poll)
 {
     if (rx_step(pu) || timer_step(pu))
         return true;
     answer_doorbells(pu);
-    return (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu);
+    return (!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu, in_poll);
 }
 
 void vb_pu_record(struct vb_pu *pu, const struct vb_step *step)
@@ -377,12 +376,11 @@ void vb_pu_record(struct vb_pu *pu, const struct vb_step *step)
         pu->listener(pu->listener_ctx, &pu->step);
 }
 
-struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
+static struct vb_step observed_step(struct vb_pu *pu, bool in_poll)
 {
-    pu->now_ns = now_ns;
     pu->touches = 0;
     pu->recording = VB_RECORDS_READER;
-    if (!next_step(pu))
+    if (!next_step(pu, in_poll))
         pu->step = (struct vb_step){.kind = VB_STEP_NONE};
     pu->recording = pu->listener ? VB_RECORDS_LISTENER : VB_RECORDS_NOBODY;
     pu->step.touch = pu->touch;
@@ -390,6 +388,12 @@ struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
     if (pu->observer)
         pu->observer(pu->observer_ctx, &pu->step);
     return pu->step;
+}
+
+struct vb_step vb_pu_step(struct vb_pu *pu, uint64_t now_ns)
+{
+    pu->now_ns = now_ns;
+    return observed_step(pu, false);
 }
 
 // A queue pair that is connected with itself: nobody but itself gives it more to do in its turn.
@@ -481,7 +485,7 @@ uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns)
     pu->looped = 0;
     if (!pu->observer)
         return has_work(pu) || vb_timers_next(&pu->timers) <= now_ns ? poll_unobserved(pu) : 0;
-    while (pu->looped < VB_POLL_LOOPED && vb_pu_step(pu, now_ns).kind != VB_STEP_NONE)
+    while (observed_step(pu, true).kind != VB_STEP_NONE)
         steps++;
     return steps;
 }
