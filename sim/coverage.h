@@ -333,7 +333,13 @@
     X(CHAIN_LOST, "chain", "reply given up")                                 \
     X(CHAIN_NEIGHBOUR, "chain", "answer beside a failed program")            \
     X(CHAIN_POLLED, "chain", "answer of a NIC without records")              \
-    X(CHAIN_AGAIN, "chain", "another connection, another program")
+    X(CHAIN_AGAIN, "chain", "another connection, another program")           \
+    X(TURN_TAKEN, "turn", "as a lane takes it")                              \
+    X(TURN_LATE, "turn", "with a timer due: frames first")                   \
+    X(TURN_FULL, "turn", "polls again for want of room")                     \
+    X(TURN_STOPPED, "turn", "ends before its work does")                     \
+    X(TURN_KEPT, "turn", "port takes only some of the frames")               \
+    X(TURN_LEFT, "turn", "ends with frames in the queue")
 
 enum vb_cover_row {
 #define VB_COVER_ENUM(id, group, what) VB_COVER_##id,

@@ -103,6 +103,7 @@ struct vb_asking {
     uint32_t limit;        // up to this message
     bool may_probe;        // one may go beyond
     bool drained;          // SQD: the host has been told
+    bool was_drained;      // in the poll that is being judged
     uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not
     bool may_flush;        // failed by the host or the responder: no request is to blame
     bool flushing;         // an error completion has been seen

@@ -39,6 +39,10 @@ static void judge_touches(struct vb_node *node, const struct vb_step *step,
     struct vb_world *w = node->world;
     struct vb_spans reads, writes;
 
+    if (node->at->later) {
+        vb_model_touched_then(node, f);
+        return;
+    }
     if (!vb_hostmem_touched(&node->mem, step, false, &reads) ||
         !vb_hostmem_touched(&node->mem, step, true, &writes)) {
         vb_world_violate(w, "NIC %u touched memory that is not its host's", node->index);
@@ -176,9 +180,15 @@ static uint64_t digest_with_path(const struct vb_tx_frame *frame, uint64_t diges
 
 static void frame_out(struct vb_ep *ep, const struct vb_step *step)
 {
-    const struct vb_txq *q = vb_pu_txq(ep->node->at->pu);
-    const struct vb_tx_frame *frame = &q->frame[q->count - 1];
+    struct vb_unit *unit = ep->node->at;
+    const struct vb_txq *q = vb_pu_txq(unit->pu);
     uint8_t bytes[VB_FRAME_MAX];
+    unit->tx_at = unit->later ? unit->tx_next++ : q->count - 1;
+    if (unit->tx_at >= q->count) {
+        vb_model_violate(ep, "has a record of a frame that was not sent");
+        return;
+    }
+    const struct vb_tx_frame *frame = &q->frame[unit->tx_at];
     vb_tx_copy(q, frame, bytes);
     uint64_t digest = vb_digest_bytes(bytes, frame->len);
     struct vb_packet pkt;
@@ -189,13 +199,12 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
         return;
     }
     ep->node->tally.frames_out++;
-    ep->node->at->tx_digest[q->count - 1] = digest_with_path(frame, digest);
+    unit->tx_digest[unit->tx_at] = digest_with_path(frame, digest);
     vb_digest_add(&ep->node->world->digest, digest);
     vb_trace_frame(ep->node, step, &pkt, "out");
     VB_MODEL_CHECK(ep, pkt.psn == step->psn && pkt.opcode == step->opcode,
                    "the step's record does not describe the frame");
-    VB_MODEL_CHECK(ep, vb_ep_unit(ep) == ep->node->at, "was served by unit %u",
-                   ep->node->at->index);
+    VB_MODEL_CHECK(ep, vb_ep_unit(ep) == unit, "was served by unit %u", unit->index);
     VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
     vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
@@ -238,7 +247,7 @@ static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
     judge_touches(ep->node, step, &nothing);
 }
 
-static void check_state(struct vb_ep *ep)
+void vb_model_check_state(struct vb_ep *ep)
 {
     enum vb_qp_state state;
     int err = vb_dev_qp_state(ep->node->dev, ep->qpn, &state);
@@ -272,8 +281,10 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
         vb_model_cq_timer(node, step);
     else
         vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
+    if (unit->later)
+        return; // the poll has made more steps since
     if (ep)
-        check_state(ep);
+        vb_model_check_state(ep);
     if (!node->world->violated)
         vb_model_check_events(node);
 }

@@ -80,10 +80,12 @@ static void push_due(struct vb_ep *ep, const struct vb_step *step, struct vb_sim
 
 // An entry that was held back is seen when the port has the answer that goes with it, so that a
 // host that sees it and goes leaves no peer waiting.
-void vb_model_published(struct vb_node *node, bool early)
+void vb_model_published(struct vb_node *node, const struct vb_unit *unit, bool early)
 {
     for (uint32_t i = 0; i < node->cq_count; i++) {
         struct vb_simcq *cq = &node->cq[i];
+        if (unit && unit->index != cq->unit)
+            continue;
         for (; cq->visible < cq->written; cq->visible++) {
             const struct vb_due *due = &cq->due[(cq->visible - cq->start) & cq->due_mask];
             bool open = due->ep->state == VB_QPS_RTS || due->ep->state == VB_QPS_RTR ||

@@ -100,6 +100,14 @@ static void draw_shares(struct vb_scenario *s)
     s->shares = below(p, 10) < 3 ? 1 + below(p, VB_SIM_SHARES_MAX) : 0;
 }
 
+static void draw_drive(struct vb_scenario *s)
+{
+    struct vb_prng prng = {s->seed * 0x2545f4914f6cdd1du + 7}, *p = &prng;
+
+    s->drive = below(p, 10) < 4 ? VB_DRIVE_TURNS : VB_DRIVE_STEPS;
+    s->once = coin(p);
+}
+
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)
 {
     struct vb_prng prng = {seed * 0x9e3779b97f4a7c15u + 1}, *p = &prng;
@@ -120,6 +128,7 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
     s->conns += s->unreliable;
     draw_queues(s);
     draw_shares(s);
+    draw_drive(s);
 }
 
 static uint32_t share(struct vb_prng *p, uint32_t of)

@@ -23,6 +23,14 @@ enum {
     VB_SIM_OPS_DEFAULT = 5000,
 };
 
+// Who takes a NIC's steps.
+enum vb_sim_drive {
+    VB_DRIVE_STEPS,    // the simulator, one by one; it may stop after any
+    VB_DRIVE_TURNS,    // the turns of a lane (host/turn.h), whose polls a listener hears
+    VB_DRIVE_OBSERVED, // the same turns; an observer makes their polls go step by step
+    VB_DRIVE_UNHEARD,  // the same turns; nobody hears of steps but by a twin, which is observed
+};
+
 // The kinds of work of one connection, in parts of their sum.
 struct vb_conn_mix {
     uint32_t parts[VB_WR_OPCODES];
@@ -73,6 +81,8 @@ struct vb_scenario {
     uint32_t remake_ppm;   // per action: a shared receive queue goes, and another comes
     bool holds;            // completions wait for the answers that go with them
     bool tight;            // completion queues can overrun
+    enum vb_sim_drive drive;
+    bool once;             // turns are those of a hull's lanes
     uint32_t shares;       // that queue pairs of a NIC are of, besides share 0
 };
 

@@ -18,6 +18,7 @@
 enum {
     VB_SIM_EXPOSED = 7, // kinds of exposed regions per domain
     VB_SIM_EVENTS = 8,  // of one step
+    VB_SIM_EVENTS_POLL = 1024,
     VB_SIM_TEXT = 400,
     VB_SIM_GRH = 40, // bytes in front of a datagram
     VB_SIM_SRQS = 6, // of one NIC: two plain ones, and four for XRC
@@ -90,6 +91,18 @@ enum vb_exposed {
     VB_EXPOSED_COUNTERS, // changed by nothing but additions of one
 };
 
+// Steps of a unit's polls, to be judged when a poll is over. VB_STEP_NONE ends each poll.
+struct vb_heard {
+    struct vb_step *step;
+    uint32_t count, room, taken;
+};
+
+// Memory that they used.
+struct vb_used {
+    struct vb_spans *spans;
+    uint32_t count, room;
+};
+
 // A processing unit of a NIC, and the frames that it was given.
 struct vb_unit {
     struct vb_node *node;
@@ -99,6 +112,11 @@ struct vb_unit {
     uint64_t step_ns; // of its last step: its clock stands still between them
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     uint32_t rx_next, rx_count;
+    bool rx_waits;                    // for the unit's turn
+    bool later;                       // the steps of a poll that is over are being judged
+    uint32_t tx_next, tx_at;          // frames judged, and the one that is
+    struct vb_heard heard;
+    struct vb_used used;
     struct vb_mail *mail;             // from other units; NULL: there are none
     uint32_t handed;                  // units that got mail by the current step, one bit each
     uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
@@ -132,7 +150,7 @@ struct vb_node {
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     struct vb_simsrq srq[VB_SIM_SRQS];
     uint32_t srq_count;
-    struct vb_event event_due[VB_SIM_EVENTS];
+    struct vb_event event_due[VB_SIM_EVENTS_POLL];
     uint32_t events_due;
     uint8_t datagram[VB_SIM_GRH + VB_MTU_MAX]; // as the last one should lie in memory
     struct vb_tally tally;
@@ -175,6 +193,7 @@ struct vb_world {
     struct vb_node node[VB_SIM_NICS_MAX];
     struct vb_conn *conn;
     uint64_t next_cut_ns, next_forge_ns;
+    struct vb_world *twin; // that does the same observed (VB_DRIVE_UNHEARD)
     struct vb_coverage *cover;
     FILE *trace;
     bool violated;
@@ -186,6 +205,9 @@ struct vb_world *vb_world_create(const struct vb_scenario *scen, struct vb_cover
 void vb_world_destroy(struct vb_world *w);
 // Runs until the work is done and checked, or something was violated.
 void vb_world_run(struct vb_world *w);
+// The same in pieces: whatever comes next, until there is no more; then the end.
+bool vb_world_advance(struct vb_world *w);
+void vb_world_finish(struct vb_world *w);
 
 // Records the first violation; the run ends with the current event.
 __attribute__((format(printf, 2, 3))) void vb_world_violate(struct vb_world *w, const char *format,
