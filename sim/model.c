@@ -178,6 +178,14 @@ static uint64_t digest_with_path(const struct vb_tx_frame *frame, uint64_t diges
     return d.value;
 }
 
+uint64_t vb_model_frame_digest(const struct vb_txq *q, const struct vb_tx_frame *frame)
+{
+    uint8_t bytes[VB_FRAME_MAX];
+
+    vb_tx_copy(q, frame, bytes);
+    return digest_with_path(frame, vb_digest_bytes(bytes, frame->len));
+}
+
 static void frame_out(struct vb_ep *ep, const struct vb_step *step)
 {
     struct vb_unit *unit = ep->node->at;
@@ -347,12 +355,9 @@ void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 static void check_frames(struct vb_unit *unit)
 {
     const struct vb_txq *q = vb_pu_txq(unit->pu);
-    uint8_t bytes[VB_FRAME_MAX];
 
     for (uint32_t i = q->taken; i < q->count; i++) {
-        vb_tx_copy(q, &q->frame[i], bytes);
-        uint64_t digest = vb_digest_bytes(bytes, q->frame[i].len);
-        if (digest_with_path(&q->frame[i], digest) != unit->tx_digest[i])
+        if (vb_model_frame_digest(q, &q->frame[i]) != unit->tx_digest[i])
             vb_world_violate(unit->node->world, "NIC %u: a frame changed after it was written",
                              unit->node->index);
     }

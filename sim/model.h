@@ -30,6 +30,8 @@ void vb_model_idle(struct vb_node *node);
 // `unit`: those that one unit held back; NULL: all.
 void vb_model_published(struct vb_node *node, const struct vb_unit *unit, bool early);
 
+// Of a frame in the queue, and of where it goes.
+uint64_t vb_model_frame_digest(const struct vb_txq *q, const struct vb_tx_frame *frame);
 // The port is about to take frames: they must be as they were written.
 void vb_model_sending(struct vb_node *node);
 

@@ -199,6 +199,7 @@ void vb_model_check_events(struct vb_node *node)
     while (take_event(node, &e)) {
         vb_trace_note(w, "nic%u event    %s of %06x", node->index, name_of(e.kind), e.number);
         vb_digest_add(&w->digest, (uint64_t)e.kind << 32 | e.number);
+        vb_digest_add(&node->told, (uint64_t)e.kind << 32 | e.number);
         if (!is_foreseen(node, &e, &seen))
             vb_world_violate(w, "NIC %u: the event '%s' of %06x was not called for", node->index,
                              name_of(e.kind), e.number);

@@ -64,7 +64,7 @@ void vb_model_poll_begins(struct vb_unit *u)
 {
     u->node->at = u;
     u->step_ns = u->node->world->now_ns;
-    u->tx_next = vb_pu_txq(u->pu)->count;
+    u->tx_next = u->tx_begun = vb_pu_txq(u->pu)->count;
     u->used.count = 0;
     if (u->node->world->scen.drive == VB_DRIVE_TURNS)
         u->heard.count = u->heard.taken = 0;
@@ -130,7 +130,10 @@ void vb_model_poll_ended(struct vb_unit *u)
     static const struct vb_step end = {.kind = VB_STEP_NONE};
     struct vb_world *w = u->node->world;
     struct vb_heard *from = &u->heard;
+    const struct vb_txq *q = vb_pu_txq(u->pu);
 
+    for (uint32_t i = u->tx_begun; i < q->count; i++)
+        vb_digest_add(&u->frames, vb_model_frame_digest(q, &q->frame[i]));
     if (w->scen.drive == VB_DRIVE_TURNS)
         hear(u, &end);
     if (w->twin)

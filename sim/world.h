@@ -52,6 +52,7 @@ struct vb_simcq {
     bool broken;   // it has overrun
     uint64_t start, written;
     uint64_t visible;   // entries before it can be polled
+    uint64_t compared;  // entries before it are as the twin's
     struct vb_due *due; // ring, longer than the queue can get
     uint32_t due_mask;
     uint64_t due_head, due_tail;
@@ -114,12 +115,13 @@ struct vb_unit {
     uint32_t rx_next, rx_count;
     bool rx_waits;                    // for the unit's turn
     bool later;                       // the steps of a poll that is over are being judged
-    uint32_t tx_next, tx_at;          // frames judged, and the one that is
+    uint32_t tx_begun, tx_next, tx_at; // frames before the poll, judged, and the one that is
     struct vb_heard heard;
     struct vb_used used;
     struct vb_mail *mail;             // from other units; NULL: there are none
     uint32_t handed;                  // units that got mail by the current step, one bit each
     uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
+    struct vb_digest frames;          // all that polls wrote, with where they go
 };
 
 struct vb_node {
@@ -152,6 +154,7 @@ struct vb_node {
     uint32_t srq_count;
     struct vb_event event_due[VB_SIM_EVENTS_POLL];
     uint32_t events_due;
+    struct vb_digest told; // all events
     uint8_t datagram[VB_SIM_GRH + VB_MTU_MAX]; // as the last one should lie in memory
     struct vb_tally tally;
 };
