@@ -339,7 +339,17 @@
     X(TURN_FULL, "turn", "polls again for want of room")                     \
     X(TURN_STOPPED, "turn", "ends before its work does")                     \
     X(TURN_KEPT, "turn", "port takes only some of the frames")               \
-    X(TURN_LEFT, "turn", "ends with frames in the queue")
+    X(TURN_LEFT, "turn", "ends with frames in the queue")                    \
+    X(CC_MARKED, "congestion", "marked packet")                              \
+    X(CC_CNP_SENT, "congestion", "CNP sent")                                 \
+    X(CC_CNP_HANDLED, "congestion", "CNP heard: the rate falls")             \
+    X(CC_CNP_IGNORED, "congestion", "CNP ignored")                           \
+    X(CC_HELD, "congestion", "idle until its rate lets it go on")            \
+    X(CC_TIMER, "congestion", "timer of a rate")                             \
+    X(CC_RECOVERED, "congestion", "no limit any more")                       \
+    X(SHARE_SENT, "share", "packet of a share")                              \
+    X(SHARE_PACED, "share", "packet of a share with a rate")                 \
+    X(SHARE_FILLED, "share", "rate used up by more than its burst")
 
 enum vb_cover_row {
 #define VB_COVER_ENUM(id, group, what) VB_COVER_##id,

@@ -228,6 +228,21 @@ struct vb_ep_link {
     uint32_t qkey; // UD
 };
 
+// The model's books of congestion control, in the arithmetic of the paper (sim/model_rate.c).
+struct vb_paced {
+    bool connected;    // it knows its peer, since RTR
+    bool cnp_due;      // a marked packet has come
+    uint64_t quiet_ns; // and no CNP leaves before
+    bool limited;
+    double rate, target; // bytes a nanosecond
+    double alpha;
+    double free_ns;   // until then what was sent takes
+    double latest_ns; // who waits since then goes on by this time
+    uint64_t rise_ns, decay_ns;
+    uint64_t bytes; // since the last step up by bytes
+    uint32_t time_stage, byte_stage;
+};
+
 struct vb_ep {
     struct vb_node *node;
     struct vb_conn *conn;
@@ -252,6 +267,7 @@ struct vb_ep {
     struct vb_intake *intakes; // by position
     struct vb_asking ask;
     struct vb_answering answer;
+    struct vb_paced paced;
 };
 
 static inline bool vb_ep_is_xrc_target(const struct vb_ep *ep)

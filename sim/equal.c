@@ -56,9 +56,9 @@ static void compare_units(const struct vb_unit *a, struct vb_unit *b)
 
     if (a->frames.value != b->frames.value)
         DIFFER(w, "NIC %u: unit %u sends other frames", nic, b->index);
-#define COMPARE_COUNTER(name)                                                                   \
-    if (ca->name != cb->name)                                                                   \
-        DIFFER(w, "NIC %u: unit %u counts %llu in " #name ", not %llu", nic, b->index,          \
+#define COMPARE_COUNTER(name)                                                          \
+    if (ca->name != cb->name)                                                          \
+        DIFFER(w, "NIC %u: unit %u counts %llu in " #name ", not %llu", nic, b->index, \
                (unsigned long long)cb->name, (unsigned long long)ca->name);
     VB_COUNTERS(COMPARE_COUNTER)
 #undef COMPARE_COUNTER
@@ -154,8 +154,8 @@ int vb_equal_plain(const struct vb_scenario *scen, FILE *trace, struct vb_sim_re
     struct vb_coverage once_more = {0};
     observed.drive = VB_DRIVE_OBSERVED;
     unheard.drive = VB_DRIVE_UNHEARD;
-    struct vb_world *a = vb_world_create(&observed, &once_more, NULL);
-    struct vb_world *b = vb_world_create(&unheard, cover, trace);
+    struct vb_world *a = vb_world_create(&observed, cover, NULL);
+    struct vb_world *b = vb_world_create(&unheard, &once_more, trace);
 
     if (a && b) {
         b->twin = a;
@@ -230,8 +230,8 @@ int vb_equal_chains(const struct vb_scenario *scen, FILE *trace, struct vb_sim_r
     struct vb_coverage once_more = {0};
     observed.drive = VB_DRIVE_OBSERVED;
     unheard.drive = VB_DRIVE_UNHEARD;
-    struct vb_chainworld *a = vb_chainworld_create(&observed, &once_more, NULL);
-    struct vb_chainworld *b = vb_chainworld_create(&unheard, cover, trace);
+    struct vb_chainworld *a = vb_chainworld_create(&observed, cover, NULL);
+    struct vb_chainworld *b = vb_chainworld_create(&unheard, &once_more, trace);
 
     if (a && b) {
         run_both_chains(a, b);

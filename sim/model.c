@@ -130,8 +130,12 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
         bool request = pkt.facts & VB_OP_REQUEST;
-        if (ep && !vb_model_hands_over(ep, frame) && vb_model_is_served(ep, &pkt) &&
-            is_heard(ep, frame, request)) {
+        bool here = ep && !vb_model_hands_over(ep, frame);
+        if (here && pkt.opcode == VB_CNP) {
+            f.verdict = vb_model_cnp_in(ep, frame);
+        } else if (here && vb_model_is_served(ep, &pkt) && is_heard(ep, frame, request)) {
+            if (frame->ce)
+                vb_model_marked(ep);
             hear(ep, &pkt);
             vb_model_as_rc(ep, &pkt);
             if (vb_ep_is_unreliable(ep))
@@ -213,7 +217,12 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
     VB_MODEL_CHECK(ep, pkt.psn == step->psn && pkt.opcode == step->opcode,
                    "the step's record does not describe the frame");
     VB_MODEL_CHECK(ep, vb_ep_unit(ep) == unit, "was served by unit %u", unit->index);
+    if (pkt.opcode == VB_CNP) {
+        vb_model_cnp_out(ep, &pkt);
+        return;
+    }
     VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
+    vb_model_rate_out(ep, &pkt, frame->len);
     vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
         vb_model_unreliable_out(ep, step, &pkt, bytes, frame->len);
@@ -303,6 +312,7 @@ void vb_model_idle(struct vb_node *node)
         vb_model_ask_idle(node->ep[i]);
         vb_model_answer_idle(node->ep[i]);
         vb_model_srq_idle(node->ep[i]);
+        vb_model_rate_idle(node->ep[i]);
     }
     vb_model_cq_idle(node);
 }
@@ -313,7 +323,7 @@ void vb_model_failed(struct vb_ep *ep)
 {
     ep->node->world->cover->moved[ep->state][VB_QPS_ERR]++;
     ep->state = VB_QPS_ERR;
-    ep->ask.rnr_wait = ep->ask.armed = false;
+    ep->ask.rnr_wait = ep->ask.armed = ep->paced.cnp_due = false;
     ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
     ep->answer.nak_may_stand = ep->answer.last_told = false;
     ep->answer.unanswered_count = 0;
@@ -324,7 +334,10 @@ void vb_model_failed(struct vb_ep *ep)
 void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 {
     switch (mods->state) {
-    case VB_QPS_RTR: vb_model_answer_start(ep, mods); break;
+    case VB_QPS_RTR:
+        vb_model_answer_start(ep, mods);
+        ep->paced.connected = true;
+        break;
     case VB_QPS_RTS:
         if (ep->state == VB_QPS_RTR)
             vb_model_ask_start(ep, mods);
@@ -344,6 +357,7 @@ void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
     case VB_QPS_RESET:
         memset(&ep->ask, 0, sizeof ep->ask);
         memset(&ep->answer, 0, sizeof ep->answer);
+        memset(&ep->paced, 0, sizeof ep->paced);
         break;
     default: break;
     }
@@ -412,6 +426,10 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "cq_overrun", c->cq_overrun, t->overruns);
     check_counter(node, "rx_handed_over", c->rx_handed_over, t->handed_over);
     check_counter(node, "rx_no_mailbox", c->rx_no_mailbox, t->no_mailbox);
+    check_counter(node, "np_ecn_marked_roce_packets", c->np_ecn_marked_roce_packets, t->marked);
+    check_counter(node, "np_cnp_sent", c->np_cnp_sent, t->cnps_sent);
+    check_counter(node, "rp_cnp_handled", c->rp_cnp_handled, t->cnps_handled);
+    check_counter(node, "rp_cnp_ignored", c->rp_cnp_ignored, t->cnps_ignored);
     check_counter(node, "lost_events", c->lost_events, 0);
 }
 

@@ -120,6 +120,18 @@ void vb_model_ask_done(struct vb_ep *ep, int64_t to);
 void vb_model_judge_payload(struct vb_ep *ep, const struct vb_work *work,
                             const struct vb_packet *pkt, uint32_t offset, struct vb_forecast *f);
 
+// rates
+// A marked packet was accepted; a CNP came, and which verdict it should get.
+void vb_model_marked(struct vb_ep *ep);
+enum vb_rx_verdict vb_model_cnp_in(struct vb_ep *ep, const struct vb_rx_frame *frame);
+void vb_model_cnp_out(struct vb_ep *ep, const struct vb_packet *pkt);
+// A packet leaves: not sooner than its rates let it.
+void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes);
+void vb_model_rate_timer(struct vb_ep *ep);
+// It may wait for a rate; until when, at the latest.
+bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns);
+void vb_model_rate_idle(struct vb_ep *ep);
+
 // credits
 void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt);
 void vb_model_credit_answer_idle(struct vb_ep *ep);

@@ -72,8 +72,8 @@ void vb_model_poll_begins(struct vb_unit *u)
 
 static void use(struct vb_unit *u, const struct vb_spans *spans)
 {
-    if (spans->count && grow(u, (void **)&u->used.spans, u->used.count, &u->used.room,
-                             sizeof *u->used.spans))
+    if (spans->count &&
+        grow(u, (void **)&u->used.spans, u->used.count, &u->used.room, sizeof *u->used.spans))
         u->used.spans[u->used.count++] = *spans;
 }
 

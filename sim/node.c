@@ -38,6 +38,7 @@ static int attach(struct vb_node *node)
         .merge_ppm = w->scen.merge_ppm,
         .batch_max = w->scen.rx_batch_max,
         .stall_ppm = w->scen.stall_ppm,
+        .ecn = w->scen.dcqcn,
     };
     return vb_simnet_attach(w->net, &host, &node->port);
 }
@@ -67,11 +68,15 @@ static int create_shares(struct vb_node *node)
     struct vb_prng p = {node->world->scen.seed + node->index};
     int err = 0;
 
-    for (uint32_t i = 0; i < node->world->scen.shares && !err; i++)
-        err = vb_dev_share_create(
-            node->dev,
-            &(struct vb_share_attr){.weight = (uint32_t)vb_prng_range(&p, 1, VB_SHARE_WEIGHT_MAX)},
-            &node->share[i]);
+    for (uint32_t i = 0; i < node->world->scen.shares && !err; i++) {
+        struct vb_share_attr *a = &node->share_attr[i];
+        a->weight = (uint32_t)vb_prng_range(&p, 1, VB_SHARE_WEIGHT_MAX);
+        if (node->world->scen.share_Bps && vb_prng_below(&p, 3)) {
+            a->rate_Bps = node->world->scen.share_Bps << vb_prng_below(&p, 4);
+            a->burst_bytes = 4096u << vb_prng_below(&p, 5);
+        }
+        err = vb_dev_share_create(node->dev, a, &node->share[i]);
+    }
     return err;
 }
 
@@ -87,7 +92,8 @@ static int create_device(struct vb_node *node)
         .check_zero_length = vb_prng_chance(p, 250000),
         .no_credits = vb_prng_chance(p, 125000),
         .hold_completions = node->world->scen.holds,
-        .pus = node->world->scen.units};
+        .pus = node->world->scen.units,
+        .dcqcn = node->world->scen.dcqcn ? &node->world->scen.cc : NULL};
     node->window_bytes = opts.window_bytes;
     node->fetch_depth = opts.fetch_depth;
     node->checks_zero = opts.check_zero_length;

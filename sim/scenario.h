@@ -5,6 +5,7 @@
 #define VB_SIM_SCENARIO_H
 
 #include "base/prng.h"
+#include "nic/dcqcn.h"
 #include "port/simnet.h"
 #include "verbena/nic.h"
 
@@ -81,9 +82,12 @@ struct vb_scenario {
     uint32_t remake_ppm;   // per action: a shared receive queue goes, and another comes
     bool holds;            // completions wait for the answers that go with them
     bool tight;            // completion queues can overrun
+    uint64_t share_Bps;    // the least rate of a share that has one; 0: none has
+    bool dcqcn;            // the network marks frames, and NICs slow down by it
+    struct vb_dcqcn_params cc;
     enum vb_sim_drive drive;
-    bool once;             // turns are those of a hull's lanes
-    uint32_t shares;       // that queue pairs of a NIC are of, besides share 0
+    bool once;       // turns are those of a hull's lanes
+    uint32_t shares; // that queue pairs of a NIC are of, besides share 0
 };
 
 // Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.

@@ -68,11 +68,18 @@ struct vb_simcq {
     uint64_t old_wait_ns;   // when a wait that began under other terms ends at the latest
 };
 
+// The model's books of a share's rate: what was sent, less what the rate has let go since.
+struct vb_bucket {
+    double bytes;
+    uint64_t at_ns;
+};
+
 // What the NIC's own counters should say.
 struct vb_tally {
     uint64_t frames_in, frames_out, timeouts;
     uint64_t atomics, flushes;
     uint64_t overruns, handed_over, no_mailbox;
+    uint64_t marked, cnps_sent, cnps_handled, cnps_ignored;
     uint64_t asked_to_count; // additions of one that peers posted
     uint64_t counted;        // those whose success they were told of
     uint64_t verdict[VB_RX_STRANGER + 1];
@@ -113,8 +120,8 @@ struct vb_unit {
     uint64_t step_ns; // of its last step: its clock stands still between them
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     uint32_t rx_next, rx_count;
-    bool rx_waits;                    // for the unit's turn
-    bool later;                       // the steps of a poll that is over are being judged
+    bool rx_waits;                     // for the unit's turn
+    bool later;                        // the steps of a poll that is over are being judged
     uint32_t tx_begun, tx_next, tx_at; // frames before the poll, judged, and the one that is
     struct vb_heard heard;
     struct vb_used used;
@@ -140,6 +147,8 @@ struct vb_node {
     struct vb_window *window[VB_SIM_PDS]; // of type 1
     uint32_t pd[VB_SIM_PDS];
     uint32_t share[VB_SIM_SHARES_MAX];
+    struct vb_share_attr share_attr[VB_SIM_SHARES_MAX];
+    struct vb_bucket share_bucket[VB_SIM_SHARES_MAX];
     struct vb_region *exposed[VB_SIM_PDS][VB_SIM_EXPOSED];
     struct vb_simcq cq[VB_SIM_CQS];
     uint32_t cq_count;
@@ -154,7 +163,7 @@ struct vb_node {
     uint32_t srq_count;
     struct vb_event event_due[VB_SIM_EVENTS_POLL];
     uint32_t events_due;
-    struct vb_digest told; // all events
+    struct vb_digest told;                     // all events
     uint8_t datagram[VB_SIM_GRH + VB_MTU_MAX]; // as the last one should lie in memory
     struct vb_tally tally;
 };
@@ -228,11 +237,16 @@ void vb_node_destroy(struct vb_node *node);
 // Up to `steps` steps of the NIC.
 void vb_node_run(struct vb_node *node);
 
-// Whose the queue pair is: a share's number, or 0.
+// Which of its NIC's shares the queue pair is of, counted from 1; 0: of none.
+static inline uint32_t vb_ep_share_index(const struct vb_ep *ep)
+{
+    return (ep->conn->index + (uint32_t)(ep - ep->conn->ep)) % (ep->node->world->scen.shares + 1);
+}
+
+// Its number, or 0.
 static inline uint32_t vb_ep_share(const struct vb_ep *ep)
 {
-    uint32_t i =
-        (ep->conn->index + (uint32_t)(ep - ep->conn->ep)) % (ep->node->world->scen.shares + 1);
+    uint32_t i = vb_ep_share_index(ep);
     return i ? ep->node->share[i - 1] : 0;
 }
 

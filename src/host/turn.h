@@ -18,7 +18,7 @@ struct vb_turn {
     void (*publish)(void *ctx);
     uint32_t (*work)(void *ctx, uint64_t now_ns); // vb_turn_work() of this turn
     uint32_t (*receive)(void *ctx);               // feeds what has come; how many frames
-    bool once; // others are looked at before the rest is done
+    bool once;                                    // others are looked at before the rest is done
 };
 
 // Steps until idle and sends; again while only the room to send was missing. The application sees

@@ -295,8 +295,8 @@ static inline struct vb_qpc *whose_turn(struct vb_pu *pu)
     return first ? VB_CONTAINER_OF(first, struct vb_qpc, run) : NULL;
 }
 
-// One step of the queue pair whose turn it is. False: nobody has anything to do, there is no room to
-// send, or, in a poll, enough was done for one.
+// One step of the queue pair whose turn it is. False: nobody has anything to do, there is no room
+// to send, or, in a poll, enough was done for one.
 static bool run_step(struct vb_pu *pu, bool in_poll)
 {
     struct vb_qpc *qp;
