@@ -132,10 +132,11 @@ static void forget_steps(struct vb_world *a)
             a->node[i].unit[u].heard.count = a->node[i].unit[u].heard.taken = 0;
 }
 
-static void run_both(struct vb_world *a, struct vb_world *b)
+void vb_equal_run(struct vb_world *a, struct vb_world *b)
 {
     bool go_on = true;
 
+    b->twin = a;
     for (uint64_t n = 1; go_on && !a->violated && !b->violated; n++) {
         forget_steps(a);
         go_on = vb_world_advance(a);
@@ -158,8 +159,7 @@ int vb_equal_plain(const struct vb_scenario *scen, FILE *trace, struct vb_sim_re
     struct vb_world *b = vb_world_create(&unheard, &once_more, trace);
 
     if (a && b) {
-        b->twin = a;
-        run_both(a, b);
+        vb_equal_run(a, b);
         result->digest = b->digest.value;
         result->events = b->events;
         result->works = b->works;

@@ -7,6 +7,12 @@
 #include "sim/run.h"
 #include "sim/scenario.h"
 
+struct vb_world;
+
+// Runs both to the end, or until they differ, which the second one says. It is the first one's
+// twin.
+void vb_equal_run(struct vb_world *observed, struct vb_world *unheard);
+
 // 0, also when they differ, which result says; -ENOMEM. Adds to the result.
 int vb_equal_plain(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
                    struct vb_coverage *cover);
