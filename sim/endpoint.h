@@ -234,6 +234,7 @@ struct vb_paced {
     bool cnp_due;      // a marked packet has come
     uint64_t quiet_ns; // and no CNP leaves before
     bool limited;
+    bool unsure;         // … whether it is, by the last bits of its rate
     double rate, target; // bytes a nanosecond
     double alpha;
     double free_ns;   // until then what was sent takes

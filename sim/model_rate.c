@@ -31,7 +31,8 @@ enum {
     PATIENCE = 1024, // steps up that nobody looked at, after which the limit is forgotten
 };
 
-#define MBPS 0.000125 // in bytes a nanosecond
+#define MBPS    0.000125 // in bytes a nanosecond
+#define ROUNDED 1e-4
 
 static struct vb_coverage *cover_of(const struct vb_ep *ep)
 {
@@ -89,9 +90,12 @@ static void step_up(struct vb_ep *ep)
     if (p->target > most)
         p->target = most;
     p->rate = (p->rate + p->target) / 2;
-    // Near the edge a rounded rate may be past it: the limit that is forgotten later binds no less.
-    if (most - p->rate < 0.999 * c->rp_ai_rate_mbps * MBPS)
+    double over = most - p->rate - c->rp_ai_rate_mbps * MBPS;
+    if (over < 0)
         p->limited = false;
+    // The NIC counts in whole bytes a second, and alpha in parts of 2^20: so close to the edge it
+    // may be on the other side of it, and this connection's rate is not judged any more.
+    p->unsure |= over < ROUNDED * most && over > -ROUNDED * most;
     if (!p->limited)
         vb_cover(cover_of(ep), VB_COVER_CC_RECOVERED);
 }
@@ -231,7 +235,7 @@ void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t b
     catch_up(ep);
     if (!p->limited)
         return;
-    VB_MODEL_CHECK(ep, p->free_ns <= now + SLACK_NS,
+    VB_MODEL_CHECK(ep, p->free_ns <= now + SLACK_NS || p->unsure,
                    "sent PSN %u %.0f ns sooner than its rate says", pkt->psn, p->free_ns - now);
     charge(ep, bytes);
 }
@@ -269,8 +273,8 @@ bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns)
     bool waits = end > (double)ep->node->world->now_ns;
 
     waits |= waits_for_share(ep, &shared);
-    *until_ns = (uint64_t)(end > shared ? end : shared);
-    return waits;
+    *until_ns = p->unsure ? UINT64_MAX : (uint64_t)(end > shared ? end : shared);
+    return waits || p->unsure;
 }
 
 void vb_model_rate_idle(struct vb_ep *ep)
