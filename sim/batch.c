@@ -71,8 +71,12 @@ static void work(const struct vb_batch_opts *o, uint32_t index, uint32_t jobs, i
 
     for (uint64_t i = index; i < o->count && go_on; i += jobs) {
         struct record record = {.kind = RECORD_START, .seed = o->first + i};
-        const struct vb_sim_opts opts = {
-            .seed = o->first + i, .ops = o->ops, .nics = o->nics, .chains = o->chains, .cm = o->cm};
+        const struct vb_sim_opts opts = {.seed = o->first + i,
+                                         .ops = o->ops,
+                                         .nics = o->nics,
+                                         .chains = o->chains,
+                                         .equal = o->equal,
+                                         .cm = o->cm};
         if (!tell(fd, &record))
             return;
         record.kind = RECORD_RESULT;

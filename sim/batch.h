@@ -11,6 +11,7 @@ struct vb_batch_opts {
     uint32_t jobs;         // processes
     uint32_t ops, nics;    // of each seed
     enum vb_sim_chains chains;
+    bool equal;
     bool cm;
     // Called now and then with the number of seeds done, or NULL.
     void (*progress)(void *ctx, uint64_t done);

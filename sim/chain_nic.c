@@ -25,6 +25,19 @@ static int attach(struct vb_chainnic *nic)
     return vb_simnet_attach(w->net, &host, &nic->port);
 }
 
+static void judge(void *ctx, const struct vb_step *step)
+{
+    if (step->kind != VB_STEP_NONE)
+        vb_chainnic_judge(ctx, step);
+}
+
+static void attend(struct vb_chainnic *nic, uint32_t unit)
+{
+    nic->unit[unit] = (struct vb_chainunit){.pu = vb_dev_pu_at(nic->dev, unit), .idle = true};
+    if (nic->world->scen.drive == VB_DRIVE_OBSERVED)
+        vb_pu_observe(nic->unit[unit].pu, judge, nic);
+}
+
 int vb_chainnic_create(struct vb_chainnic *nic, struct vb_chainworld *w, uint32_t index)
 {
     nic->world = w;
@@ -32,7 +45,7 @@ int vb_chainnic_create(struct vb_chainnic *nic, struct vb_chainworld *w, uint32_
     nic->ip = w->scen.ipv6 ? (struct vb_ip){{0xfd, [15] = (uint8_t)(index + 1)}}
                            : (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, (uint8_t)(index + 1)}};
     nic->units = 1 + vb_chainworld_draw(w, VB_CHAINS_UNITS);
-    nic->polls = vb_chainworld_draw(w, 4) == 0;
+    nic->polls = vb_chainworld_draw(w, 4) == 0 || w->scen.drive >= VB_DRIVE_OBSERVED;
     nic->holds = w->scen.holds;
     nic->run_at_ns = UINT64_MAX;
     const struct vb_dev_opts opts = {
@@ -49,7 +62,7 @@ int vb_chainnic_create(struct vb_chainnic *nic, struct vb_chainworld *w, uint32_
     if (!nic->dev)
         return -1;
     for (uint32_t i = 0; i < nic->units; i++)
-        nic->unit[i] = (struct vb_chainunit){.pu = vb_dev_pu_at(nic->dev, i), .idle = true};
+        attend(nic, i);
     return attach(nic);
 }
 
@@ -139,7 +152,8 @@ static void do_steps(struct vb_chainnic *nic, struct vb_chainunit *u)
 
     if (nic->polls) {
         uint32_t steps = vb_pu_poll(u->pu, w->now_ns);
-        w->events += steps;
+        if (w->scen.drive != VB_DRIVE_OBSERVED)
+            w->events += steps; // else the judge has counted them
         nic->polled += steps;
         u->idle = steps == 0;
         return;
@@ -174,7 +188,9 @@ static void digest_frames(struct vb_chainnic *nic, const struct vb_txq *q)
 
     for (uint32_t i = q->taken; i < q->count; i++) {
         vb_tx_copy(q, &q->frame[i], bytes);
-        vb_digest_add(&nic->world->digest, vb_digest_bytes(bytes, q->frame[i].len));
+        uint64_t digest = vb_digest_bytes(bytes, q->frame[i].len);
+        vb_digest_add(&nic->world->digest, digest);
+        vb_digest_add(&nic->frames, digest);
     }
 }
 

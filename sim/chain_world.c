@@ -255,14 +255,9 @@ static bool is_quiet(struct vb_chainworld *w)
     return vb_simnet_in_flight(w->net) == 0;
 }
 
-// All is answered: what still moves comes to rest, and no more answers come.
+// What still moved has come to rest, and no more answers come.
 static void settle(struct vb_chainworld *w)
 {
-    while (!w->violated && !is_quiet(w)) {
-        w->now_ns = next_event(w, false);
-        run_due(w, false);
-        change_phase(w);
-    }
     for (uint32_t i = 0; i < w->callers && !w->violated; i++)
         if (w->caller[i].prog)
             vb_caller_settle(&w->caller[i]);
@@ -285,15 +280,28 @@ static void dismantle(struct vb_chainworld *w)
         vb_piece_destroy_all(&w->nic[i]);
 }
 
-void vb_chainworld_run(struct vb_chainworld *w)
+bool vb_chainworld_advance(struct vb_chainworld *w)
 {
-    while (!w->violated && !is_done(w)) {
-        w->now_ns = next_event(w, true);
-        run_due(w, true);
-        change_phase(w);
-    }
+    w->settling |= is_done(w);
+    if (w->violated || (w->settling && is_quiet(w)))
+        return false;
+    w->now_ns = next_event(w, !w->settling);
+    run_due(w, !w->settling);
+    change_phase(w);
+    return true;
+}
+
+void vb_chainworld_finish(struct vb_chainworld *w)
+{
     if (!w->violated)
         settle(w);
     if (!w->violated)
         dismantle(w);
+}
+
+void vb_chainworld_run(struct vb_chainworld *w)
+{
+    while (vb_chainworld_advance(w))
+        ;
+    vb_chainworld_finish(w);
 }

@@ -74,6 +74,7 @@ struct vb_chainnic {
     bool polls;         // it runs as under a real port: no step is looked at
     uint64_t polled;    // steps of this turn
     bool holds;
+    struct vb_digest frames; // that were given to the port
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     uint64_t run_at_ns, hold_until_ns, next_addr;
     struct vb_piece *piece[VB_CHAINS_PIECES];
@@ -175,7 +176,7 @@ struct vb_chainworld {
     struct vb_scenario scen;
     struct vb_prng prng;
     uint64_t now_ns, heal_ns;
-    bool healed;
+    bool healed, settling;
     uint64_t events, works;
     struct vb_digest digest;
     struct vb_simnet *net;
@@ -205,6 +206,9 @@ struct vb_chainworld *vb_chainworld_create(const struct vb_scenario *scen,
 void vb_chainworld_destroy(struct vb_chainworld *w);
 // Runs until all requests are answered and judged, or something was violated.
 void vb_chainworld_run(struct vb_chainworld *w);
+// The same in pieces: whatever comes next, until there is no more; then the end.
+bool vb_chainworld_advance(struct vb_chainworld *w);
+void vb_chainworld_finish(struct vb_chainworld *w);
 __attribute__((format(printf, 2, 3))) void vb_chainworld_violate(struct vb_chainworld *w,
                                                                  const char *format, ...);
 __attribute__((format(printf, 2, 3))) void vb_chainworld_note(struct vb_chainworld *w,

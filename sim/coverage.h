@@ -333,7 +333,23 @@
     X(CHAIN_LOST, "chain", "reply given up")                                 \
     X(CHAIN_NEIGHBOUR, "chain", "answer beside a failed program")            \
     X(CHAIN_POLLED, "chain", "answer of a NIC without records")              \
-    X(CHAIN_AGAIN, "chain", "another connection, another program")
+    X(CHAIN_AGAIN, "chain", "another connection, another program")           \
+    X(TURN_TAKEN, "turn", "as a lane takes it")                              \
+    X(TURN_LATE, "turn", "with a timer due: frames first")                   \
+    X(TURN_FULL, "turn", "polls again for want of room")                     \
+    X(TURN_STOPPED, "turn", "ends before its work does")                     \
+    X(TURN_KEPT, "turn", "port takes only some of the frames")               \
+    X(TURN_LEFT, "turn", "ends with frames in the queue")                    \
+    X(CC_MARKED, "congestion", "marked packet")                              \
+    X(CC_CNP_SENT, "congestion", "CNP sent")                                 \
+    X(CC_CNP_HANDLED, "congestion", "CNP heard: the rate falls")             \
+    X(CC_CNP_IGNORED, "congestion", "CNP ignored")                           \
+    X(CC_HELD, "congestion", "idle until its rate lets it go on")            \
+    X(CC_TIMER, "congestion", "timer of a rate")                             \
+    X(CC_RECOVERED, "congestion", "no limit any more")                       \
+    X(SHARE_SENT, "share", "packet of a share")                              \
+    X(SHARE_PACED, "share", "packet of a share with a rate")                 \
+    X(SHARE_FILLED, "share", "rate used up by more than its burst")
 
 enum vb_cover_row {
 #define VB_COVER_ENUM(id, group, what) VB_COVER_##id,

@@ -103,6 +103,7 @@ struct vb_asking {
     uint32_t limit;        // up to this message
     bool may_probe;        // one may go beyond
     bool drained;          // SQD: the host has been told
+    bool was_drained;      // in the poll that is being judged
     uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not
     bool may_flush;        // failed by the host or the responder: no request is to blame
     bool flushing;         // an error completion has been seen
@@ -227,6 +228,22 @@ struct vb_ep_link {
     uint32_t qkey; // UD
 };
 
+// The model's books of congestion control, in the arithmetic of the paper (sim/model_rate.c).
+struct vb_paced {
+    bool connected;    // it knows its peer, since RTR
+    bool cnp_due;      // a marked packet has come
+    uint64_t quiet_ns; // and no CNP leaves before
+    bool limited;
+    bool unsure;         // … whether it is, by the last bits of its rate
+    double rate, target; // bytes a nanosecond
+    double alpha;
+    double free_ns;   // until then what was sent takes
+    double latest_ns; // who waits since then goes on by this time
+    uint64_t rise_ns, decay_ns;
+    uint64_t bytes; // since the last step up by bytes
+    uint32_t time_stage, byte_stage;
+};
+
 struct vb_ep {
     struct vb_node *node;
     struct vb_conn *conn;
@@ -251,6 +268,7 @@ struct vb_ep {
     struct vb_intake *intakes; // by position
     struct vb_asking ask;
     struct vb_answering answer;
+    struct vb_paced paced;
 };
 
 static inline bool vb_ep_is_xrc_target(const struct vb_ep *ep)

@@ -187,14 +187,25 @@ bool vb_hostmem_agrees(const struct vb_hostmem *mem, const struct vb_spans *s)
     return true;
 }
 
-bool vb_hostmem_equals(const struct vb_hostmem *mem, const struct vb_spans *s, const uint8_t *bytes)
+static bool holds(const uint8_t *memory, const struct vb_spans *s, const uint8_t *bytes)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        if (memcmp(mem->bytes + s->span[i].offset, bytes, s->span[i].len))
+        if (memcmp(memory + s->span[i].offset, bytes, s->span[i].len))
             return false;
         bytes += s->span[i].len;
     }
     return true;
+}
+
+bool vb_hostmem_equals(const struct vb_hostmem *mem, const struct vb_spans *s, const uint8_t *bytes)
+{
+    return holds(mem->bytes, s, bytes);
+}
+
+bool vb_hostmem_foretold(const struct vb_hostmem *mem, const struct vb_spans *s,
+                         const uint8_t *bytes)
+{
+    return holds(mem->shadow, s, bytes);
 }
 
 bool vb_hostmem_touched(const struct vb_hostmem *mem, const struct vb_step *step, bool write,

@@ -99,6 +99,9 @@ void vb_hostmem_predict(struct vb_hostmem *mem, const struct vb_spans *s, const 
 bool vb_hostmem_agrees(const struct vb_hostmem *mem, const struct vb_spans *s);
 bool vb_hostmem_equals(const struct vb_hostmem *mem, const struct vb_spans *s,
                        const uint8_t *bytes);
+// True if the model foretold these bytes there.
+bool vb_hostmem_foretold(const struct vb_hostmem *mem, const struct vb_spans *s,
+                         const uint8_t *bytes);
 // The touched memory as spans: all touches of the kind, merged. False: one is not of this memory.
 bool vb_hostmem_touched(const struct vb_hostmem *mem, const struct vb_step *step, bool write,
                         struct vb_spans *out);

@@ -39,6 +39,10 @@ static void judge_touches(struct vb_node *node, const struct vb_step *step,
     struct vb_world *w = node->world;
     struct vb_spans reads, writes;
 
+    if (node->at->later) {
+        vb_model_touched_then(node, f);
+        return;
+    }
     if (!vb_hostmem_touched(&node->mem, step, false, &reads) ||
         !vb_hostmem_touched(&node->mem, step, true, &writes)) {
         vb_world_violate(w, "NIC %u touched memory that is not its host's", node->index);
@@ -126,8 +130,12 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
         bool request = pkt.facts & VB_OP_REQUEST;
-        if (ep && !vb_model_hands_over(ep, frame) && vb_model_is_served(ep, &pkt) &&
-            is_heard(ep, frame, request)) {
+        bool here = ep && !vb_model_hands_over(ep, frame);
+        if (here && pkt.opcode == VB_CNP) {
+            f.verdict = vb_model_cnp_in(ep, frame);
+        } else if (here && vb_model_is_served(ep, &pkt) && is_heard(ep, frame, request)) {
+            if (frame->ce)
+                vb_model_marked(ep);
             hear(ep, &pkt);
             vb_model_as_rc(ep, &pkt);
             if (vb_ep_is_unreliable(ep))
@@ -174,11 +182,25 @@ static uint64_t digest_with_path(const struct vb_tx_frame *frame, uint64_t diges
     return d.value;
 }
 
+uint64_t vb_model_frame_digest(const struct vb_txq *q, const struct vb_tx_frame *frame)
+{
+    uint8_t bytes[VB_FRAME_MAX];
+
+    vb_tx_copy(q, frame, bytes);
+    return digest_with_path(frame, vb_digest_bytes(bytes, frame->len));
+}
+
 static void frame_out(struct vb_ep *ep, const struct vb_step *step)
 {
-    const struct vb_txq *q = vb_pu_txq(ep->node->at->pu);
-    const struct vb_tx_frame *frame = &q->frame[q->count - 1];
+    struct vb_unit *unit = ep->node->at;
+    const struct vb_txq *q = vb_pu_txq(unit->pu);
     uint8_t bytes[VB_FRAME_MAX];
+    unit->tx_at = unit->later ? unit->tx_next++ : q->count - 1;
+    if (unit->tx_at >= q->count) {
+        vb_model_violate(ep, "has a record of a frame that was not sent");
+        return;
+    }
+    const struct vb_tx_frame *frame = &q->frame[unit->tx_at];
     vb_tx_copy(q, frame, bytes);
     uint64_t digest = vb_digest_bytes(bytes, frame->len);
     struct vb_packet pkt;
@@ -189,14 +211,18 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
         return;
     }
     ep->node->tally.frames_out++;
-    ep->node->at->tx_digest[q->count - 1] = digest_with_path(frame, digest);
+    unit->tx_digest[unit->tx_at] = digest_with_path(frame, digest);
     vb_digest_add(&ep->node->world->digest, digest);
     vb_trace_frame(ep->node, step, &pkt, "out");
     VB_MODEL_CHECK(ep, pkt.psn == step->psn && pkt.opcode == step->opcode,
                    "the step's record does not describe the frame");
-    VB_MODEL_CHECK(ep, vb_ep_unit(ep) == ep->node->at, "was served by unit %u",
-                   ep->node->at->index);
+    VB_MODEL_CHECK(ep, vb_ep_unit(ep) == unit, "was served by unit %u", unit->index);
+    if (pkt.opcode == VB_CNP) {
+        vb_model_cnp_out(ep, &pkt);
+        return;
+    }
     VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
+    vb_model_rate_out(ep, &pkt, frame->len);
     vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
         vb_model_unreliable_out(ep, step, &pkt, bytes, frame->len);
@@ -238,7 +264,7 @@ static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
     judge_touches(ep->node, step, &nothing);
 }
 
-static void check_state(struct vb_ep *ep)
+void vb_model_check_state(struct vb_ep *ep)
 {
     enum vb_qp_state state;
     int err = vb_dev_qp_state(ep->node->dev, ep->qpn, &state);
@@ -272,8 +298,10 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
         vb_model_cq_timer(node, step);
     else
         vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
+    if (unit->later)
+        return; // the poll has made more steps since
     if (ep)
-        check_state(ep);
+        vb_model_check_state(ep);
     if (!node->world->violated)
         vb_model_check_events(node);
 }
@@ -284,6 +312,7 @@ void vb_model_idle(struct vb_node *node)
         vb_model_ask_idle(node->ep[i]);
         vb_model_answer_idle(node->ep[i]);
         vb_model_srq_idle(node->ep[i]);
+        vb_model_rate_idle(node->ep[i]);
     }
     vb_model_cq_idle(node);
 }
@@ -294,7 +323,7 @@ void vb_model_failed(struct vb_ep *ep)
 {
     ep->node->world->cover->moved[ep->state][VB_QPS_ERR]++;
     ep->state = VB_QPS_ERR;
-    ep->ask.rnr_wait = ep->ask.armed = false;
+    ep->ask.rnr_wait = ep->ask.armed = ep->paced.cnp_due = false;
     ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
     ep->answer.nak_may_stand = ep->answer.last_told = false;
     ep->answer.unanswered_count = 0;
@@ -305,7 +334,10 @@ void vb_model_failed(struct vb_ep *ep)
 void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 {
     switch (mods->state) {
-    case VB_QPS_RTR: vb_model_answer_start(ep, mods); break;
+    case VB_QPS_RTR:
+        vb_model_answer_start(ep, mods);
+        ep->paced.connected = true;
+        break;
     case VB_QPS_RTS:
         if (ep->state == VB_QPS_RTR)
             vb_model_ask_start(ep, mods);
@@ -325,6 +357,7 @@ void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
     case VB_QPS_RESET:
         memset(&ep->ask, 0, sizeof ep->ask);
         memset(&ep->answer, 0, sizeof ep->answer);
+        memset(&ep->paced, 0, sizeof ep->paced);
         break;
     default: break;
     }
@@ -336,12 +369,9 @@ void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
 static void check_frames(struct vb_unit *unit)
 {
     const struct vb_txq *q = vb_pu_txq(unit->pu);
-    uint8_t bytes[VB_FRAME_MAX];
 
     for (uint32_t i = q->taken; i < q->count; i++) {
-        vb_tx_copy(q, &q->frame[i], bytes);
-        uint64_t digest = vb_digest_bytes(bytes, q->frame[i].len);
-        if (digest_with_path(&q->frame[i], digest) != unit->tx_digest[i])
+        if (vb_model_frame_digest(q, &q->frame[i]) != unit->tx_digest[i])
             vb_world_violate(unit->node->world, "NIC %u: a frame changed after it was written",
                              unit->node->index);
     }
@@ -396,6 +426,10 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "cq_overrun", c->cq_overrun, t->overruns);
     check_counter(node, "rx_handed_over", c->rx_handed_over, t->handed_over);
     check_counter(node, "rx_no_mailbox", c->rx_no_mailbox, t->no_mailbox);
+    check_counter(node, "np_ecn_marked_roce_packets", c->np_ecn_marked_roce_packets, t->marked);
+    check_counter(node, "np_cnp_sent", c->np_cnp_sent, t->cnps_sent);
+    check_counter(node, "rp_cnp_handled", c->rp_cnp_handled, t->cnps_handled);
+    check_counter(node, "rp_cnp_ignored", c->rp_cnp_ignored, t->cnps_ignored);
     check_counter(node, "lost_events", c->lost_events, 0);
 }
 

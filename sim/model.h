@@ -18,12 +18,20 @@ struct vb_forecast {
 
 // The observer of a processing unit.
 void vb_model_observe(void *unit, const struct vb_step *step);
+// A poll begins and has ended: its steps are judged then, if not as they were made.
+void vb_model_poll_begins(struct vb_unit *unit);
+void vb_model_poll_ended(struct vb_unit *unit);
+// Who hears of steps as the world is driven.
+void vb_model_attend(struct vb_unit *unit);
 // The processing unit found nothing to do.
 void vb_model_idle(struct vb_node *node);
 
 // The host may see completions that were held back, perhaps before the port has their answers.
-void vb_model_published(struct vb_node *node, bool early);
+// `unit`: those that one unit held back; NULL: all.
+void vb_model_published(struct vb_node *node, const struct vb_unit *unit, bool early);
 
+// Of a frame in the queue, and of where it goes.
+uint64_t vb_model_frame_digest(const struct vb_txq *q, const struct vb_tx_frame *frame);
 // The port is about to take frames: they must be as they were written.
 void vb_model_sending(struct vb_node *node);
 
@@ -54,12 +62,17 @@ uint32_t vb_model_packets(const struct vb_ep *ep, uint32_t len);
 // Compares a step's touched memory with the forecast, and takes over what was written.
 void vb_model_judge_touches(struct vb_ep *ep, const struct vb_step *step,
                             const struct vb_forecast *f);
+// The same for a step that was made in a poll which is over: what memory held then, only the model
+// knows.
+void vb_model_touched_then(struct vb_node *node, const struct vb_forecast *f);
+void vb_model_check_state(struct vb_ep *ep);
 // The queue pair goes to ERR by itself.
 void vb_model_failed(struct vb_ep *ep);
 
 // events
 // The step must have told the host of this, exactly once.
 void vb_model_expect_event(struct vb_ep *ep, enum vb_event_kind kind);
+bool vb_model_is_drained(const struct vb_ep *ep); // and the host does not know it
 // Takes what the step told and compares.
 void vb_model_check_events(struct vb_node *node);
 // The host has asked for an event, and a completion was written.
@@ -106,6 +119,18 @@ void vb_model_ask_done(struct vb_ep *ep, int64_t to);
 // The payload of one packet must be the request's bytes from `offset` on.
 void vb_model_judge_payload(struct vb_ep *ep, const struct vb_work *work,
                             const struct vb_packet *pkt, uint32_t offset, struct vb_forecast *f);
+
+// rates
+// A marked packet was accepted; a CNP came, and which verdict it should get.
+void vb_model_marked(struct vb_ep *ep);
+enum vb_rx_verdict vb_model_cnp_in(struct vb_ep *ep, const struct vb_rx_frame *frame);
+void vb_model_cnp_out(struct vb_ep *ep, const struct vb_packet *pkt);
+// A packet leaves: not sooner than its rates let it.
+void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes);
+void vb_model_rate_timer(struct vb_ep *ep);
+// It may wait for a rate; until when, at the latest.
+bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns);
+void vb_model_rate_idle(struct vb_ep *ep);
 
 // credits
 void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt);

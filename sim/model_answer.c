@@ -485,6 +485,19 @@ void vb_model_settle(struct vb_ep *ep)
     vb_node_wake(ep->node);
 }
 
+// A response that waits for a rate, and has a timer for it, keeps what is behind it.
+static bool waits_for_rate(const struct vb_ep *ep)
+{
+    const struct vb_answering *a = &ep->answer;
+    bool response = a->unanswered_count > 0 || a->asked_again > 0;
+    uint64_t until_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; i < VB_SIM_RESULTS; i++)
+        response |= a->single[i].owed_again;
+    return response && vb_model_rate_holds(ep, &until_ns) &&
+           vb_pu_deadline(vb_ep_unit(ep)->pu) <= until_ns;
+}
+
 void vb_model_answer_idle(struct vb_ep *ep)
 {
     struct vb_answering *a = &ep->answer;
@@ -495,6 +508,8 @@ void vb_model_answer_idle(struct vb_ep *ep)
         return;
     }
     forget_given_up(ep);
+    if (waits_for_rate(ep))
+        return;
     VB_MODEL_CHECK(ep, a->unanswered_count == 0, "is idle with the answer %u owed",
                    psn_of(a, a->unanswered[0].next));
     for (uint32_t i = 0; i < VB_SIM_RESULTS; i++)

@@ -442,6 +442,10 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
     struct vb_asking *a = &ep->ask;
     uint64_t now = ep->node->world->now_ns;
 
+    if (step->opcode == VB_REQ_TIMER_NONE) {
+        vb_model_rate_timer(ep);
+        return;
+    }
     if (step->opcode == VB_REQ_TIMER_ASK) {
         on_ask_timer(ep);
         return;
@@ -498,19 +502,26 @@ void vb_model_ask_idle(struct vb_ep *ep)
     bool drains = ep->state == VB_QPS_SQD, held = vb_model_credit_holds(ep);
     bool wants = a->done < (drains ? a->begun : a->posted);
     bool waits = wants && vb_model_peer_cost(ep) >= VB_MODEL_WINDOW_MIN;
+    uint64_t paced_ns = UINT64_MAX;
+    bool paced = wants && vb_model_rate_holds(ep, &paced_ns) &&
+                 vb_pu_deadline(vb_ep_unit(ep)->pu) <= paced_ns; // and will go on in time
     if (waits && !in_flight)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_PEER);
     if (held && !waits)
         vb_cover(cover_of(ep), VB_COVER_CREDIT_LIMITED);
-    VB_MODEL_CHECK(ep, !a->ask_due, "is idle, and asks for no acknowledgement");
-    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || !wants,
+    VB_MODEL_CHECK(ep, !a->ask_due || paced, "is idle, and asks for no acknowledgement");
+    VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || paced || !wants,
                    "is idle with requests posted and none in flight");
     VB_MODEL_CHECK(ep, !drains || a->drained || a->done < a->begun,
                    "is idle and drained, and has not said so");
-    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || held || a->armed || waits,
+    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || held || a->armed || waits || paced,
                    "is idle in flight without a timer");
-    VB_MODEL_CHECK(ep, vb_pu_deadline(vb_ep_unit(ep)->pu) <= deadline_of(ep, held, waits),
+    bool goes_again = paced && a->cursor < a->sent_end; // it has gone back, and nothing runs
+    VB_MODEL_CHECK(ep,
+                   goes_again || vb_pu_deadline(vb_ep_unit(ep)->pu) <= deadline_of(ep, held, waits),
                    "is idle, and its timer will fire too late or never");
+    if (paced)
+        vb_cover(cover_of(ep), VB_COVER_CC_HELD);
     if (a->begun < a->fetched && in_flight && (vb_ep_work(ep, a->begun)->flags & VB_WR_FENCE) &&
         has_open_await(ep))
         vb_cover(cover_of(ep), VB_COVER_LIMIT_FENCE);

@@ -80,16 +80,20 @@ static void push_due(struct vb_ep *ep, const struct vb_step *step, struct vb_sim
 
 // An entry that was held back is seen when the port has the answer that goes with it, so that a
 // host that sees it and goes leaves no peer waiting.
-void vb_model_published(struct vb_node *node, bool early)
+void vb_model_published(struct vb_node *node, const struct vb_unit *unit, bool early)
 {
     for (uint32_t i = 0; i < node->cq_count; i++) {
         struct vb_simcq *cq = &node->cq[i];
+        if (unit && unit->index != cq->unit)
+            continue;
         for (; cq->visible < cq->written; cq->visible++) {
             const struct vb_due *due = &cq->due[(cq->visible - cq->start) & cq->due_mask];
+            uint64_t paced_ns; // the acknowledgement may be behind a response that waits
             bool open = due->ep->state == VB_QPS_RTS || due->ep->state == VB_QPS_RTR ||
                         due->ep->state == VB_QPS_SQD;
             if (early || !due->receive || due->syndrome != VB_SYN_OK || !open ||
-                vb_ep_is_unreliable(due->ep)) // which acknowledges nothing
+                vb_ep_is_unreliable(due->ep) || // which acknowledges nothing
+                vb_model_rate_holds(due->ep, &paced_ns))
                 continue;
             VB_MODEL_CHECK(due->ep, due->unasked || due->packet < due->ep->answer.acked,
                            "a receive can be seen before the port has its acknowledgement");

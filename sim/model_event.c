@@ -23,7 +23,7 @@ static const char *name_of(enum vb_event_kind kind)
 
 void vb_model_expect(struct vb_node *node, enum vb_event_kind kind, uint32_t number)
 {
-    if (node->events_due == VB_SIM_EVENTS)
+    if (node->events_due == (node->at->later ? VB_SIM_EVENTS_POLL : VB_SIM_EVENTS))
         vb_world_violate(node->world, "NIC %u: too many events in one step", node->index);
     else
         node->event_due[node->events_due++] = (struct vb_event){kind, number};
@@ -131,6 +131,11 @@ void vb_model_cq_idle(struct vb_node *node)
 
 // ---- what the NIC told
 
+bool vb_model_is_drained(const struct vb_ep *ep)
+{
+    return ep->state == VB_QPS_SQD && !ep->ask.drained && ep->ask.done == ep->ask.begun;
+}
+
 // Draining ends with no step of its own, so this event may come with any.
 static bool is_drained(struct vb_node *node, uint32_t qpn)
 {
@@ -138,7 +143,7 @@ static bool is_drained(struct vb_node *node, uint32_t qpn)
         struct vb_ep *ep = node->ep[i];
         if (ep->qpn != qpn)
             continue;
-        bool right = ep->state == VB_QPS_SQD && !ep->ask.drained && ep->ask.done == ep->ask.begun;
+        bool right = ep->ask.was_drained || vb_model_is_drained(ep);
         ep->ask.drained = true;
         return right;
     }
@@ -194,6 +199,7 @@ void vb_model_check_events(struct vb_node *node)
     while (take_event(node, &e)) {
         vb_trace_note(w, "nic%u event    %s of %06x", node->index, name_of(e.kind), e.number);
         vb_digest_add(&w->digest, (uint64_t)e.kind << 32 | e.number);
+        vb_digest_add(&node->told, (uint64_t)e.kind << 32 | e.number);
         if (!is_foreseen(node, &e, &seen))
             vb_world_violate(w, "NIC %u: the event '%s' of %06x was not called for", node->index,
                              name_of(e.kind), e.number);

@@ -28,7 +28,7 @@ const struct vb_rx_frame *vb_model_next_frame(struct vb_unit *unit)
     struct vb_mail *m = unit->mail;
     bool fetched = m && m->next < m->taken;
 
-    if (!fetched && unit->rx_next < unit->rx_count)
+    if (!fetched && !unit->rx_waits && unit->rx_next < unit->rx_count)
         return &unit->rx[unit->rx_next++];
     if (!fetched && m)
         m->taken = m->put;

@@ -111,7 +111,7 @@ void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
 {
     struct vb_world *w = ep->node->world;
     const struct vb_txq *q = vb_pu_txq(ep->node->at->pu);
-    const struct vb_path *path = q->frame[q->count - 1].path;
+    const struct vb_path *path = q->frame[ep->node->at->tx_at].path;
     struct vb_asking *a = &ep->ask;
 
     VB_MODEL_CHECK(ep, ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A NIC of the simulation: its device, its port, and its turns.
+#include "sim/node.h"
+
 #include "sim/cq.h"
 #include "sim/model.h"
 #include "sim/trace.h"
-#include "sim/world.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ static int attach(struct vb_node *node)
         .merge_ppm = w->scen.merge_ppm,
         .batch_max = w->scen.rx_batch_max,
         .stall_ppm = w->scen.stall_ppm,
+        .ecn = w->scen.dcqcn,
     };
     return vb_simnet_attach(w->net, &host, &node->port);
 }
@@ -52,7 +54,7 @@ static int create_units(struct vb_node *node)
     for (uint32_t i = 0; i < units; i++) {
         struct vb_unit *u = &node->unit[i];
         *u = (struct vb_unit){.node = node, .pu = vb_dev_pu_at(node->dev, i), .index = i};
-        vb_pu_observe(u->pu, vb_model_observe, u);
+        vb_model_attend(u);
         u->mail = units > 1 ? vb_model_mail_create() : NULL;
         if (units > 1 && !u->mail)
             return -ENOMEM;
@@ -66,11 +68,15 @@ static int create_shares(struct vb_node *node)
     struct vb_prng p = {node->world->scen.seed + node->index};
     int err = 0;
 
-    for (uint32_t i = 0; i < node->world->scen.shares && !err; i++)
-        err = vb_dev_share_create(
-            node->dev,
-            &(struct vb_share_attr){.weight = (uint32_t)vb_prng_range(&p, 1, VB_SHARE_WEIGHT_MAX)},
-            &node->share[i]);
+    for (uint32_t i = 0; i < node->world->scen.shares && !err; i++) {
+        struct vb_share_attr *a = &node->share_attr[i];
+        a->weight = (uint32_t)vb_prng_range(&p, 1, VB_SHARE_WEIGHT_MAX);
+        if (node->world->scen.share_Bps && vb_prng_below(&p, 3)) {
+            a->rate_Bps = node->world->scen.share_Bps << vb_prng_below(&p, 4);
+            a->burst_bytes = 4096u << vb_prng_below(&p, 5);
+        }
+        err = vb_dev_share_create(node->dev, a, &node->share[i]);
+    }
     return err;
 }
 
@@ -86,7 +92,8 @@ static int create_device(struct vb_node *node)
         .check_zero_length = vb_prng_chance(p, 250000),
         .no_credits = vb_prng_chance(p, 125000),
         .hold_completions = node->world->scen.holds,
-        .pus = node->world->scen.units};
+        .pus = node->world->scen.units,
+        .dcqcn = node->world->scen.dcqcn ? &node->world->scen.cc : NULL};
     node->window_bytes = opts.window_bytes;
     node->fetch_depth = opts.fetch_depth;
     node->checks_zero = opts.check_zero_length;
@@ -182,6 +189,13 @@ int vb_node_create(struct vb_node *node, struct vb_world *w, uint32_t index)
     return err ? err : create_objects(node);
 }
 
+static void forget(struct vb_unit *u)
+{
+    free(u->mail);
+    free(u->heard.step);
+    free(u->used.spans);
+}
+
 void vb_node_destroy(struct vb_node *node)
 {
     if (node->dev)
@@ -190,7 +204,7 @@ void vb_node_destroy(struct vb_node *node)
         vb_simcq_free(&node->cq[i]);
     vb_simsrq_free_all(node);
     for (uint32_t i = 0; node->unit && i < node->world->scen.units; i++)
-        free(node->unit[i].mail);
+        forget(&node->unit[i]);
     free(node->unit);
     vb_hostmem_fini(&node->mem);
 }
@@ -224,7 +238,8 @@ static bool has_frames_left(const struct vb_node *node)
 bool vb_node_has_frames(const struct vb_node *node)
 {
     for (uint32_t i = 0; i < node->world->scen.units; i++)
-        if (vb_pu_frames_left(node->unit[i].pu) > 0 || vb_pu_has_mail(node->unit[i].pu))
+        if (node->unit[i].rx_waits || vb_pu_frames_left(node->unit[i].pu) > 0 ||
+            vb_pu_has_mail(node->unit[i].pu))
             return true;
     return false;
 }
@@ -249,23 +264,31 @@ static struct vb_unit *steer(struct vb_node *node, const struct vb_rx_frame *fra
     return &node->unit[last & (w->scen.units - 1)];
 }
 
+void vb_node_receive(struct vb_node *node)
+{
+    uint32_t count = node->port->ops->receive(node->port, node->rx);
+
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        node->unit[i].rx_next = node->unit[i].rx_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct vb_unit *u = steer(node, &node->rx[i]);
+        u->rx[u->rx_count++] = node->rx[i];
+        u->rx_waits = true;
+        u->idle = false;
+    }
+}
+
 // The port's frames last until all units have consumed theirs.
 static void feed(struct vb_node *node)
 {
     if (has_frames_left(node))
         return;
     keep(node);
-    uint32_t count = node->port->ops->receive(node->port, node->rx);
-    for (uint32_t i = 0; i < node->world->scen.units; i++)
-        node->unit[i].rx_next = node->unit[i].rx_count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct vb_unit *u = steer(node, &node->rx[i]);
-        u->rx[u->rx_count++] = node->rx[i];
-    }
+    vb_node_receive(node);
     for (uint32_t i = 0; i < node->world->scen.units; i++) {
         struct vb_unit *u = &node->unit[i];
         vb_pu_feed(u->pu, u->rx, u->rx_count);
-        u->idle &= u->rx_count == 0;
+        u->rx_waits = false;
     }
 }
 
@@ -307,8 +330,7 @@ static uint64_t deadline_of(const struct vb_node *node)
     return first;
 }
 
-// One of the units that may have something to do.
-static struct vb_unit *pick(struct vb_node *node)
+struct vb_unit *vb_node_pick(struct vb_node *node)
 {
     struct vb_world *w = node->world;
     uint32_t i = w->scen.units > 1 ? (uint32_t)vb_prng_below(&w->prng, w->scen.units) : 0;
@@ -318,24 +340,36 @@ static struct vb_unit *pick(struct vb_node *node)
     return &node->unit[i];
 }
 
+void vb_node_handed(struct vb_unit *u)
+{
+    struct vb_node *node = u->node;
+    uint32_t handed = vb_pu_handed(u->pu);
+
+    vb_model_handed(u, handed);
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        node->unit[i].idle &= !(handed >> i & 1);
+}
+
+bool vb_node_is_idle(const struct vb_node *node)
+{
+    for (uint32_t i = 0; i < node->world->scen.units; i++)
+        if (!node->unit[i].idle)
+            return false;
+    return true;
+}
+
 // False: no unit has anything to do.
 static bool step(struct vb_node *node)
 {
-    struct vb_unit *u = pick(node);
+    struct vb_unit *u = vb_node_pick(node);
 
     if (u != node->at)
         vb_pu_tx_keep(node->at->pu);
     node->at = u;
     u->step_ns = node->world->now_ns;
     u->idle = vb_pu_step(u->pu, node->world->now_ns).kind == VB_STEP_NONE;
-    uint32_t handed = vb_pu_handed(u->pu);
-    vb_model_handed(u, handed);
-    for (uint32_t i = 0; i < node->world->scen.units; i++)
-        node->unit[i].idle &= !(handed >> i & 1);
-    for (uint32_t i = 0; i < node->world->scen.units; i++)
-        if (!node->unit[i].idle)
-            return true;
-    return false;
+    vb_node_handed(u);
+    return !vb_node_is_idle(node);
 }
 
 void vb_node_publish(struct vb_node *node, bool early)
@@ -344,11 +378,11 @@ void vb_node_publish(struct vb_node *node, bool early)
         return;
     for (uint32_t i = 0; i < node->world->scen.units; i++)
         vb_pu_publish(node->unit[i].pu);
-    vb_model_published(node, early);
+    vb_model_published(node, NULL, early);
 }
 
 // Nothing to do: what is owed must have been done.
-static void rest(struct vb_node *node)
+void vb_node_rest(struct vb_node *node)
 {
     struct vb_world *w = node->world;
     uint64_t deadline = deadline_of(node);
@@ -361,7 +395,7 @@ static void rest(struct vb_node *node)
 }
 
 // Picks the time of the next turn: mostly soon, now and then after a long sleep.
-static void pause_between_turns(struct vb_node *node)
+void vb_node_pause(struct vb_node *node)
 {
     struct vb_world *w = node->world;
     uint64_t pause_ns = vb_prng_range(&w->prng, 1, w->scen.step_ns);
@@ -371,14 +405,26 @@ static void pause_between_turns(struct vb_node *node)
     node->run_at_ns = w->now_ns + pause_ns;
 }
 
-void vb_node_run(struct vb_node *node)
+void vb_node_draw_hold(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+
+    if (w->phase == VB_PHASE_FAULTS && vb_prng_chance(&w->prng, w->scen.hold_ppm))
+        node->hold_until_ns = w->now_ns + vb_prng_below(&w->prng, w->scen.hold_ns + 1);
+}
+
+bool vb_node_may_send(const struct vb_node *node, bool full)
+{
+    const struct vb_world *w = node->world;
+    return full || w->phase != VB_PHASE_FAULTS || w->now_ns >= node->hold_until_ns;
+}
+
+static void take_steps(struct vb_node *node)
 {
     struct vb_world *w = node->world;
     uint32_t steps = (uint32_t)vb_prng_range(&w->prng, 1, w->scen.burst_max);
     bool idle = false;
 
-    for (uint32_t i = 0; i < w->scen.units; i++)
-        node->unit[i].idle &= vb_pu_deadline(node->unit[i].pu) > w->now_ns;
     for (; steps > 0 && !idle && !w->violated; steps--) {
         feed(node);
         idle = !step(node);
@@ -390,16 +436,27 @@ void vb_node_run(struct vb_node *node)
         vb_cover(w->cover, VB_COVER_LIMIT_TX);
         rouse(node); // for when there is room
     }
-    if (w->phase == VB_PHASE_FAULTS && vb_prng_chance(&w->prng, w->scen.hold_ppm))
-        node->hold_until_ns = w->now_ns + vb_prng_below(&w->prng, w->scen.hold_ns + 1);
-    if (full || w->phase != VB_PHASE_FAULTS || w->now_ns >= node->hold_until_ns)
+    vb_node_draw_hold(node);
+    if (vb_node_may_send(node, full))
         transmit(node);
     keep(node);
     bool rests = idle && !full && !has_frames_to_send(node);
     if (node->holds && (rests || vb_prng_chance(&w->prng, EARLY_PPM)))
         vb_node_publish(node, !rests);
     if (rests)
-        rest(node);
+        vb_node_rest(node);
     else
-        pause_between_turns(node);
+        vb_node_pause(node);
+}
+
+void vb_node_run(struct vb_node *node)
+{
+    struct vb_world *w = node->world;
+
+    for (uint32_t i = 0; i < w->scen.units; i++)
+        node->unit[i].idle &= vb_pu_deadline(node->unit[i].pu) > w->now_ns;
+    if (w->scen.drive == VB_DRIVE_STEPS)
+        take_steps(node);
+    else
+        vb_node_take_turns(node);
 }

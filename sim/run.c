@@ -4,6 +4,7 @@
 
 #include "sim/chain_world.h"
 #include "sim/cm_world.h"
+#include "sim/equal.h"
 #include "sim/isolation.h"
 #include "sim/world.h"
 
@@ -100,10 +101,10 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
     vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
     *result = (struct vb_sim_result){.seed = opts->seed, .nics = scen.nics};
     if (opts->chains != VB_SIM_CHAINS_ONLY)
-        err = run_plain(&scen, opts->trace, result, cover);
+        err = (opts->equal ? vb_equal_plain : run_plain)(&scen, opts->trace, result, cover);
     if (!err && !result->violated && chains)
-        err = run_chains(&scen, opts->trace, result, cover);
-    if (!err && !result->violated && opts->chains != VB_SIM_CHAINS_ONLY &&
+        err = (opts->equal ? vb_equal_chains : run_chains)(&scen, opts->trace, result, cover);
+    if (!err && !result->violated && !opts->equal && opts->chains != VB_SIM_CHAINS_ONLY &&
         vb_fair_is_drawn(opts->seed))
         err = run_fair(opts->seed, result);
     return err;

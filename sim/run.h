@@ -22,7 +22,8 @@ struct vb_sim_opts {
     uint32_t nics; // 0: drawn
     FILE *trace;   // NULL: none
     enum vb_sim_chains chains;
-    bool cm; // a world of communication managers, and no other
+    bool equal; // each world twice, by polls with an observer and without: they must be equal
+    bool cm;    // a world of communication managers, and no other
 };
 
 struct vb_sim_result {

@@ -100,6 +100,36 @@ static void draw_shares(struct vb_scenario *s)
     s->shares = below(p, 10) < 3 ? 1 + below(p, VB_SIM_SHARES_MAX) : 0;
 }
 
+// Rates that packets of these worlds come up to. All work is done in some tenths of a second even
+// at the least of them.
+static void draw_rates(struct vb_scenario *s)
+{
+    struct vb_prng prng = {s->seed * 0x8cb92ba72f3d8dd7u + 9}, *p = &prng;
+
+    s->share_Bps = s->shares && coin(p) ? vb_prng_range(p, 2000000, 100000000) : 0;
+    s->dcqcn = below(p, 10) < 2;
+    s->cc = vb_dcqcn_defaults();
+    s->cc.cnp_interval_us = coin(p) ? 0 : below(p, 100);
+    s->cc.rp_time_reset_us = 1 + below(p, 500);
+    s->cc.rp_byte_reset = 1u << (10 + below(p, 12));
+    s->cc.rp_threshold = 1 + below(p, 8);
+    s->cc.rp_ai_rate_mbps = 1 + below(p, 100);
+    s->cc.rp_hai_rate_mbps = s->cc.rp_ai_rate_mbps * (1 + below(p, 10));
+    s->cc.rp_dce_tcp_g = below(p, 1024);
+    s->cc.rp_dce_tcp_rtt_us = 1 + below(p, 100);
+    s->cc.rp_max_rate_mbps = s->cc.rp_min_rate_mbps + (1u << below(p, 13));
+    s->cc.rp_burst_bytes = 4096u << below(p, 4);
+    s->link.mark_ppm = s->dcqcn ? 1000u << below(p, 8) : 0;
+}
+
+static void draw_drive(struct vb_scenario *s)
+{
+    struct vb_prng prng = {s->seed * 0x2545f4914f6cdd1du + 7}, *p = &prng;
+
+    s->drive = below(p, 10) < 4 ? VB_DRIVE_TURNS : VB_DRIVE_STEPS;
+    s->once = coin(p);
+}
+
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)
 {
     struct vb_prng prng = {seed * 0x9e3779b97f4a7c15u + 1}, *p = &prng;
@@ -120,6 +150,8 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
     s->conns += s->unreliable;
     draw_queues(s);
     draw_shares(s);
+    draw_rates(s);
+    draw_drive(s);
 }
 
 static uint32_t share(struct vb_prng *p, uint32_t of)

@@ -5,6 +5,7 @@
 #define VB_SIM_SCENARIO_H
 
 #include "base/prng.h"
+#include "nic/dcqcn.h"
 #include "port/simnet.h"
 #include "verbena/nic.h"
 
@@ -21,6 +22,14 @@ enum {
     VB_SIM_UNITS_MAX = 4,
     VB_SIM_SHARES_MAX = 3,
     VB_SIM_OPS_DEFAULT = 5000,
+};
+
+// Who takes a NIC's steps.
+enum vb_sim_drive {
+    VB_DRIVE_STEPS,    // the simulator, one by one; it may stop after any
+    VB_DRIVE_TURNS,    // the turns of a lane (host/turn.h), whose polls a listener hears
+    VB_DRIVE_OBSERVED, // the same turns; an observer makes their polls go step by step
+    VB_DRIVE_UNHEARD,  // the same turns; nobody hears of steps but by a twin, which is observed
 };
 
 // The kinds of work of one connection, in parts of their sum.
@@ -73,7 +82,12 @@ struct vb_scenario {
     uint32_t remake_ppm;   // per action: a shared receive queue goes, and another comes
     bool holds;            // completions wait for the answers that go with them
     bool tight;            // completion queues can overrun
-    uint32_t shares;       // that queue pairs of a NIC are of, besides share 0
+    uint64_t share_Bps;    // the least rate of a share that has one; 0: none has
+    bool dcqcn;            // the network marks frames, and NICs slow down by it
+    struct vb_dcqcn_params cc;
+    enum vb_sim_drive drive;
+    bool once;       // turns are those of a hull's lanes
+    uint32_t shares; // that queue pairs of a NIC are of, besides share 0
 };
 
 // Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.

@@ -303,17 +303,29 @@ static void dismantle(struct vb_world *w)
     }
 }
 
-void vb_world_run(struct vb_world *w)
+bool vb_world_advance(struct vb_world *w)
 {
-    while (!w->violated && !change_phase(w)) {
-        w->now_ns = next_event(w);
-        vb_simnet_advance(w->net, w->now_ns);
-        wake_receivers(w);
-        run_due(w);
-    }
+    if (w->violated || change_phase(w))
+        return false;
+    w->now_ns = next_event(w);
+    vb_simnet_advance(w->net, w->now_ns);
+    wake_receivers(w);
+    run_due(w);
+    return true;
+}
+
+void vb_world_finish(struct vb_world *w)
+{
     if (!w->violated)
         vb_model_finish(w);
     cover_network(w);
     if (!w->violated)
         dismantle(w);
+}
+
+void vb_world_run(struct vb_world *w)
+{
+    while (vb_world_advance(w))
+        ;
+    vb_world_finish(w);
 }

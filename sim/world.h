@@ -18,6 +18,7 @@
 enum {
     VB_SIM_EXPOSED = 7, // kinds of exposed regions per domain
     VB_SIM_EVENTS = 8,  // of one step
+    VB_SIM_EVENTS_POLL = 1024,
     VB_SIM_TEXT = 400,
     VB_SIM_GRH = 40, // bytes in front of a datagram
     VB_SIM_SRQS = 6, // of one NIC: two plain ones, and four for XRC
@@ -51,6 +52,7 @@ struct vb_simcq {
     bool broken;   // it has overrun
     uint64_t start, written;
     uint64_t visible;   // entries before it can be polled
+    uint64_t compared;  // entries before it are as the twin's
     struct vb_due *due; // ring, longer than the queue can get
     uint32_t due_mask;
     uint64_t due_head, due_tail;
@@ -66,11 +68,18 @@ struct vb_simcq {
     uint64_t old_wait_ns;   // when a wait that began under other terms ends at the latest
 };
 
+// The model's books of a share's rate: what was sent, less what the rate has let go since.
+struct vb_bucket {
+    double bytes;
+    uint64_t at_ns;
+};
+
 // What the NIC's own counters should say.
 struct vb_tally {
     uint64_t frames_in, frames_out, timeouts;
     uint64_t atomics, flushes;
     uint64_t overruns, handed_over, no_mailbox;
+    uint64_t marked, cnps_sent, cnps_handled, cnps_ignored;
     uint64_t asked_to_count; // additions of one that peers posted
     uint64_t counted;        // those whose success they were told of
     uint64_t verdict[VB_RX_STRANGER + 1];
@@ -90,6 +99,18 @@ enum vb_exposed {
     VB_EXPOSED_COUNTERS, // changed by nothing but additions of one
 };
 
+// Steps of a unit's polls, to be judged when a poll is over. VB_STEP_NONE ends each poll.
+struct vb_heard {
+    struct vb_step *step;
+    uint32_t count, room, taken;
+};
+
+// Memory that they used.
+struct vb_used {
+    struct vb_spans *spans;
+    uint32_t count, room;
+};
+
 // A processing unit of a NIC, and the frames that it was given.
 struct vb_unit {
     struct vb_node *node;
@@ -99,9 +120,15 @@ struct vb_unit {
     uint64_t step_ns; // of its last step: its clock stands still between them
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     uint32_t rx_next, rx_count;
+    bool rx_waits;                     // for the unit's turn
+    bool later;                        // the steps of a poll that is over are being judged
+    uint32_t tx_begun, tx_next, tx_at; // frames before the poll, judged, and the one that is
+    struct vb_heard heard;
+    struct vb_used used;
     struct vb_mail *mail;             // from other units; NULL: there are none
     uint32_t handed;                  // units that got mail by the current step, one bit each
     uint64_t tx_digest[VB_TX_FRAMES]; // of the frames written and not yet sent
+    struct vb_digest frames;          // all that polls wrote, with where they go
 };
 
 struct vb_node {
@@ -120,6 +147,8 @@ struct vb_node {
     struct vb_window *window[VB_SIM_PDS]; // of type 1
     uint32_t pd[VB_SIM_PDS];
     uint32_t share[VB_SIM_SHARES_MAX];
+    struct vb_share_attr share_attr[VB_SIM_SHARES_MAX];
+    struct vb_bucket share_bucket[VB_SIM_SHARES_MAX];
     struct vb_region *exposed[VB_SIM_PDS][VB_SIM_EXPOSED];
     struct vb_simcq cq[VB_SIM_CQS];
     uint32_t cq_count;
@@ -132,8 +161,9 @@ struct vb_node {
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     struct vb_simsrq srq[VB_SIM_SRQS];
     uint32_t srq_count;
-    struct vb_event event_due[VB_SIM_EVENTS];
+    struct vb_event event_due[VB_SIM_EVENTS_POLL];
     uint32_t events_due;
+    struct vb_digest told;                     // all events
     uint8_t datagram[VB_SIM_GRH + VB_MTU_MAX]; // as the last one should lie in memory
     struct vb_tally tally;
 };
@@ -175,6 +205,7 @@ struct vb_world {
     struct vb_node node[VB_SIM_NICS_MAX];
     struct vb_conn *conn;
     uint64_t next_cut_ns, next_forge_ns;
+    struct vb_world *twin; // that does the same observed (VB_DRIVE_UNHEARD)
     struct vb_coverage *cover;
     FILE *trace;
     bool violated;
@@ -186,6 +217,9 @@ struct vb_world *vb_world_create(const struct vb_scenario *scen, struct vb_cover
 void vb_world_destroy(struct vb_world *w);
 // Runs until the work is done and checked, or something was violated.
 void vb_world_run(struct vb_world *w);
+// The same in pieces: whatever comes next, until there is no more; then the end.
+bool vb_world_advance(struct vb_world *w);
+void vb_world_finish(struct vb_world *w);
 
 // Records the first violation; the run ends with the current event.
 __attribute__((format(printf, 2, 3))) void vb_world_violate(struct vb_world *w, const char *format,
@@ -203,11 +237,16 @@ void vb_node_destroy(struct vb_node *node);
 // Up to `steps` steps of the NIC.
 void vb_node_run(struct vb_node *node);
 
-// Whose the queue pair is: a share's number, or 0.
+// Which of its NIC's shares the queue pair is of, counted from 1; 0: of none.
+static inline uint32_t vb_ep_share_index(const struct vb_ep *ep)
+{
+    return (ep->conn->index + (uint32_t)(ep - ep->conn->ep)) % (ep->node->world->scen.shares + 1);
+}
+
+// Its number, or 0.
 static inline uint32_t vb_ep_share(const struct vb_ep *ep)
 {
-    uint32_t i =
-        (ep->conn->index + (uint32_t)(ep - ep->conn->ep)) % (ep->node->world->scen.shares + 1);
+    uint32_t i = vb_ep_share_index(ep);
     return i ? ep->node->share[i - 1] : 0;
 }
 

@@ -21,7 +21,7 @@ struct sim_fields {
     uint32_t seed, seeds, start, ops, nics, jobs;
     const char *chains_text;
     enum vb_sim_chains chains;
-    bool cm, trace, coverage, require_coverage, json;
+    bool cm, equal, trace, coverage, require_coverage, json;
     bool one; // --seed was given
 };
 
@@ -47,6 +47,9 @@ static const struct vb_option options[] = {
      FIELD(chains_text), 0, 0},
     {"cm", NULL, VB_OPTION_FLAG, "0", NULL, "worlds of communication managers instead", FIELD(cm),
      0, 0},
+    {"equal", NULL, VB_OPTION_FLAG, "0", NULL,
+     "each world twice, by polls with an observer and without, which must do the same",
+     FIELD(equal), 0, 0},
     {"trace", NULL, VB_OPTION_FLAG, "0", NULL, "print every event (needs --seed)", FIELD(trace), 0,
      0},
     {"coverage", NULL, VB_OPTION_FLAG, "0", NULL,
@@ -94,6 +97,8 @@ static void print_replay(const struct sim_fields *f, uint64_t seed, FILE *out)
         fprintf(out, " --chains %s", f->chains_text);
     if (f->cm)
         fprintf(out, " --cm");
+    if (f->equal)
+        fprintf(out, " --equal");
 }
 
 static void print_violation(const struct sim_fields *f, const struct vb_sim_result *r)
@@ -161,6 +166,7 @@ static int run_one(const struct sim_fields *f)
                                      .nics = f->nics,
                                      .trace = f->trace ? stdout : NULL,
                                      .chains = f->chains,
+                                     .equal = f->equal,
                                      .cm = f->cm};
     struct vb_batch_result r = {.done = 1};
     struct vb_sim_result one;
@@ -234,6 +240,7 @@ static int run_many(const struct sim_fields *f)
                                        .ops = f->ops,
                                        .nics = f->nics,
                                        .chains = f->chains,
+                                       .equal = f->equal,
                                        .cm = f->cm,
                                        .progress = show_progress,
                                        .ctx = &d};
@@ -305,6 +312,8 @@ int vb_cli_sim(int argc, char **argv)
     if (fields.one && parsed.use[OPTION_SEEDS].origin == VB_ORIGIN_OPTION)
         return vb_usage_error(table.command,
                               "--seed runs one seed and --seeds many: give only one");
+    if (fields.cm && fields.equal)
+        return vb_usage_error(table.command, "--cm worlds have no NICs to compare: drop --equal");
     if (fields.trace && !fields.one)
         return vb_usage_error(table.command, "--trace is for one seed: add --seed N");
     return fields.one ? run_one(&fields) : run_many(&fields);

@@ -7,6 +7,7 @@
 #include "host/congestion.h"
 #include "host/inspect.h"
 #include "host/open.h"
+#include "host/turn.h"
 #include "port/clock.h"
 #include "port/trace.h"
 
@@ -50,27 +51,59 @@ void vb_host_unlock(struct vb_nic *nic)
     vb_cancel_allow(before);
 }
 
-// Steps until idle and sends; again while only the room to send was missing. The application sees
-// completions when the port has the answers that go with them, or the next run will see to it.
-static uint32_t work(struct vb_lane *lane, uint64_t now)
+static uint32_t poll_unit(void *ctx, uint64_t now)
 {
-    struct vb_txq *txq = vb_pu_txq(lane->pu);
-    uint32_t steps = 0;
-    bool again;
+    struct vb_lane *lane = ctx;
+    return vb_pu_poll(lane->pu, now);
+}
 
-    do {
-        steps += vb_pu_poll(lane->pu, now);
-        again = vb_pu_wants_tx(lane->pu);
-        if (txq->taken < txq->count && !vb_hold_keeps(lane, now)) {
-            if (__builtin_expect(lane->nic->hull_sends != NULL, 0))
-                lane->nic->hull_sends(lane->nic->hull, txq);
-            lane->port->ops->send(lane->port, txq);
-        }
-        vb_pu_tx_release(lane->pu);
-    } while (again && txq->count == 0 && !lane->nic->hull); // a hull looks at all bells first
-    vb_pu_tx_keep(lane->pu);
+static void send_frames(void *ctx, struct vb_txq *txq, uint64_t now)
+{
+    struct vb_lane *lane = ctx;
+
+    if (vb_hold_keeps(lane, now))
+        return;
+    if (__builtin_expect(lane->nic->hull_sends != NULL, 0))
+        lane->nic->hull_sends(lane->nic->hull, txq);
+    lane->port->ops->send(lane->port, txq);
+}
+
+static void publish(void *ctx)
+{
+    struct vb_lane *lane = ctx;
     vb_pu_publish(lane->pu);
-    return steps;
+}
+
+static uint32_t receive(void *ctx)
+{
+    struct vb_lane *lane = ctx;
+    uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
+    if (__builtin_expect(lane->nic->hull_frames != NULL, 0))
+        frames = lane->nic->hull_frames(lane, lane->frames, frames);
+    if (frames > 0)
+        vb_pu_feed(lane->pu, lane->frames, frames);
+    return frames;
+}
+
+static uint32_t work(void *ctx, uint64_t now);
+
+// A hull looks at all bells before it does the rest.
+VB_TURN_INLINE struct vb_turn turn_of(struct vb_lane *lane)
+{
+    return (struct vb_turn){.pu = lane->pu,
+                            .ctx = lane,
+                            .poll = poll_unit,
+                            .send = send_frames,
+                            .publish = publish,
+                            .work = work,
+                            .receive = receive,
+                            .once = lane->nic->hull != NULL};
+}
+
+static uint32_t work(void *ctx, uint64_t now)
+{
+    const struct vb_turn turn = turn_of(ctx);
+    return vb_turn_work(&turn, now);
 }
 
 static void count_run(struct vb_lane *lane, uint64_t weight)
@@ -94,21 +127,8 @@ static void end_run(struct vb_lane *lane)
         vb_helper_recheck(lane);
 }
 
-static uint32_t receive(struct vb_lane *lane)
-{
-    uint32_t frames = lane->port->ops->receive(lane->port, lane->frames);
-    if (__builtin_expect(lane->nic->hull_frames != NULL, 0))
-        frames = lane->nic->hull_frames(lane, lane->frames, frames);
-    if (frames > 0)
-        vb_pu_feed(lane->pu, lane->frames, frames);
-    return frames;
-}
-
-// What was just posted leaves first: looking at an empty socket takes as long as sending. But a
-// timer that fires waits for what has come meanwhile: it may be the answer. Who finds the unit idle
-// has nothing to send, and looks for frames alone: how soon one is noticed depends on how short a
-// run is that finds none, so only some of these look at the time, too. Where a hull's unit had more
-// to do than it does at once, it works once a run: others' bells are looked at in between.
+// How soon a frame is noticed depends on how short a run is that finds none, so only some of the
+// runs that find the unit idle look at the time, too.
 uint32_t vb_lane_run(struct vb_lane *lane)
 {
     if (__builtin_expect(lane->shares, 0)) {
@@ -127,15 +147,8 @@ uint32_t vb_lane_run(struct vb_lane *lane)
     }
     lane->idle_runs = 0;
     uint64_t now = vb_clock_recent_ns(&lane->recent);
-    bool late = vb_pu_deadline(lane->pu) <= now;
-    uint32_t left = lane->nic->hull ? vb_pu_frames_left(lane->pu) : 0;
-    bool stopped = lane->nic->hull && (left > 0 || vb_pu_has_more(lane->pu));
-    uint32_t steps = idle || late || stopped ? 0 : work(lane, now);
-
-    if (!idle)
-        frames = left > 0 ? left : receive(lane);
-    if (frames > 0 || late || stopped)
-        steps += work(lane, now);
+    const struct vb_turn turn = turn_of(lane);
+    uint32_t steps = vb_turn_run(&turn, now, idle, frames);
     lane->calm = vb_pu_deadline(lane->pu) > now + CALM_NS;
     end_run(lane);
     return steps;

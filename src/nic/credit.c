@@ -98,6 +98,8 @@ bool vb_credit_holds(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     if (r->send_psn != r->una_psn)
         return true; // an answer will come
     if (r->probe) {
+        if (qp->congestion && vb_congestion_holds(pu, qp))
+            return true; // its rate's timer brings it back, and it may still go beyond
         r->probe = false;
         return false;
     }

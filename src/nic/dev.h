@@ -328,7 +328,9 @@ bool vb_pu_is_idle(const struct vb_pu *pu);
 // Queue pairs of this unit in a multicast group.
 uint32_t vb_pu_members(const struct vb_pu *pu, const struct vb_ip *group);
 
-// Steps until there is nothing to do or no room to send. Returns the number of steps.
+// Steps until there is nothing to do, no room to send, or enough was done for one poll. Returns the
+// number of steps. With an observer these are steps as of vb_pu_step(); they end where they would
+// without one.
 uint32_t vb_pu_poll(struct vb_pu *pu, uint64_t now_ns);
 
 // Frames to send. The port advances txq->taken; vb_pu_tx_release() frees the arena when all are

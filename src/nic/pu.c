@@ -544,7 +544,7 @@ static __attribute__((noinline)) uint32_t poll_detour(struct vb_pu *pu)
     if (!pu->observer)
         return poll_unobserved(pu, true);
     pu->polling = true;
-    while ((pu->looped < VB_POLL_LOOPED || pu->turn_of) &&
+    while ((pu->looped < VB_POLL_LOOPED || pu->shares <= 1 || pu->turn_of) &&
            vb_pu_step(pu, pu->now_ns).kind != VB_STEP_NONE)
         steps++;
     pu->polling = false;

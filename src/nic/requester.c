@@ -785,14 +785,16 @@ bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
 }
 
 // A request that begins sends its first packet at once: what a fetch between the two would copy is
-// the same after it.
+// the same after it. One without packets may have ended the turn, so nothing follows it here.
 static uint32_t proceed(struct vb_pu *pu, struct vb_qpc *qp)
 {
+    const struct vb_wr *next = qp->req.unbegun;
+
     if (qp->req.cursor) {
         if (send_next(pu, qp))
             return 1;
     } else if (begin(pu, qp)) {
-        return 1u + (qp->req.cursor && send_next(pu, qp));
+        return 1u + (qp->req.cursor == next && send_next(pu, qp));
     }
     return qp->req.asking && ask(pu, qp);
 }

@@ -249,6 +249,10 @@ static void transmit(struct vb_simnet *net, struct packet *p)
         packet_put(net, p);
         return;
     }
+    if (p->ecn && link->shape.mark_ppm && vb_prng_chance(&net->prng, link->shape.mark_ppm)) {
+        p->ce = true;
+        net->stats.marked++;
+    }
     if (vb_prng_chance(&net->prng, link->shape.duplicate_ppm)) {
         struct packet *copy = packet_copy(net, p);
         if (copy) {

@@ -24,6 +24,7 @@ struct vb_simnet_link {
     uint64_t reorder_ns;   // up to this much more for some frames, which others then overtake
     uint32_t bytes_per_us; // 0: no limit
     uint32_t queue_bytes;  // waiting behind that limit; frames past it are dropped
+    uint32_t mark_ppm;     // of hosts that know ECN: how often a frame is marked
 };
 
 // The switch's port towards a host: a queue that all links to the host share, behind their delays.

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference model's rates: those of DCQCN (Zhu et al., SIGCOMM 2015), which CNPs cut, and those
+// of shares. The model keeps its own books, in floating point, by what it sees come and go: marks,
+// CNPs and packets. Packets of SEND and WRITE have rates, and so have responses to READs and to
+// requests that are answered by one packet; other requests and acknowledgements have none, but an
+// acknowledgement does not overtake a response.
+//
+// A rate R of a queue pair: each packet of b bytes takes b/R, and the next may leave when that time
+// is over; a pause of more than a burst's time earns no more than a burst. So no packet may leave
+// before free_ns, and a queue pair that waits goes on when a quarter of a burst more is free, at
+// the latest.
+//
+// The rate R of a share, with a burst B: its units hand out pieces of B/4 bytes, each dated B/4R
+// after the one before, but never more than B/R back; a queue pair loses a piece that it has not
+// used B/R after its date. So the pieces used in a time T are dated within T + 2 B/R at most, of
+// each of U units; a queue pair may send one packet past its piece, which it has to make up for.
+// With Q queue pairs and packets of at most F bytes, a time T sees at most
+//     R T + U (2 B + B/4) + Q F bytes.
+// A queue pair that waits has made up for its last packet, and has a piece of its own, behind those
+// of the others that wait: it goes on after Q (F + B/4) / (R/U) at the latest. It waits only while
+// the pieces that were handed out last for the share's last packets are not used up.
+// Units have R/U + 1 each, and get other parts while queue pairs come and go, so R is counted with
+// 1 % and U bytes a second more.
+#include "sim/model.h"
+
+#include "sim/trace.h"
+
+enum {
+    RESUME_PART = 4,
+    SLACK_NS = 2000, // of the model's arithmetic, and of rounding
+    PATIENCE = 1024, // steps up that nobody looked at, after which the limit is forgotten
+};
+
+#define MBPS    0.000125 // in bytes a nanosecond
+#define ROUNDED 1e-4
+
+static struct vb_coverage *cover_of(const struct vb_ep *ep)
+{
+    return ep->node->world->cover;
+}
+
+static const struct vb_dcqcn_params *params_of(const struct vb_ep *ep)
+{
+    return &ep->node->world->scen.cc;
+}
+
+static bool is_controlled(const struct vb_ep *ep)
+{
+    return ep->node->world->scen.dcqcn && ep->opts.service != VB_SERVICE_UD;
+}
+
+// ---- CNPs
+
+void vb_model_marked(struct vb_ep *ep)
+{
+    struct vb_paced *p = &ep->paced;
+
+    ep->node->tally.marked++;
+    vb_cover(cover_of(ep), VB_COVER_CC_MARKED);
+    if (is_controlled(ep) && ep->node->world->now_ns >= p->quiet_ns)
+        p->cnp_due = true;
+}
+
+void vb_model_cnp_out(struct vb_ep *ep, const struct vb_packet *pkt)
+{
+    struct vb_paced *p = &ep->paced;
+
+    VB_MODEL_CHECK(ep, p->cnp_due, "sent a CNP that no mark called for");
+    VB_MODEL_CHECK(ep, pkt->marks & VB_MARK_BECN, "sent a CNP without its mark");
+    p->cnp_due = false;
+    p->quiet_ns = ep->node->world->now_ns + 1000ull * params_of(ep)->cnp_interval_us;
+    ep->node->tally.cnps_sent++;
+    vb_cover(cover_of(ep), VB_COVER_CC_CNP_SENT);
+}
+
+// ---- the rate machine
+
+static void step_up(struct vb_ep *ep)
+{
+    const struct vb_dcqcn_params *c = params_of(ep);
+    struct vb_paced *p = &ep->paced;
+    uint32_t less = p->time_stage < p->byte_stage ? p->time_stage : p->byte_stage;
+    uint32_t more = p->time_stage + p->byte_stage - less;
+    double most = c->rp_max_rate_mbps * MBPS;
+
+    if (less > c->rp_threshold)
+        p->target += (less - c->rp_threshold) * (c->rp_hai_rate_mbps * MBPS);
+    else if (more >= c->rp_threshold)
+        p->target += c->rp_ai_rate_mbps * MBPS;
+    if (p->target > most)
+        p->target = most;
+    p->rate = (p->rate + p->target) / 2;
+    double over = most - p->rate - c->rp_ai_rate_mbps * MBPS;
+    if (over < 0)
+        p->limited = false;
+    // The NIC counts in whole bytes a second, and alpha in parts of 2^20: so close to the edge it
+    // may be on the other side of it, and this connection's rate is not judged any more.
+    p->unsure |= over < ROUNDED * most && over > -ROUNDED * most;
+    if (!p->limited)
+        vb_cover(cover_of(ep), VB_COVER_CC_RECOVERED);
+}
+
+static void catch_up(struct vb_ep *ep)
+{
+    const struct vb_dcqcn_params *c = params_of(ep);
+    struct vb_paced *p = &ep->paced;
+    uint64_t now = ep->node->world->now_ns;
+    uint64_t rise = 1000ull * c->rp_time_reset_us, decay = 1000ull * c->rp_dce_tcp_rtt_us;
+
+    if (now >= p->rise_ns + PATIENCE * rise)
+        p->limited = false;
+    for (; p->limited && now >= p->rise_ns; p->rise_ns += rise) {
+        p->time_stage++;
+        step_up(ep);
+    }
+    for (; p->limited && now >= p->decay_ns; p->decay_ns += decay)
+        p->alpha *= c->rp_dce_tcp_g / 1024.0;
+}
+
+static double resumption(const struct vb_ep *ep)
+{
+    double burst = params_of(ep)->rp_burst_bytes;
+    return ep->paced.free_ns + burst / RESUME_PART / ep->paced.rate + SLACK_NS;
+}
+
+static void cut(struct vb_ep *ep)
+{
+    const struct vb_dcqcn_params *c = params_of(ep);
+    struct vb_paced *p = &ep->paced;
+    uint64_t now = ep->node->world->now_ns;
+    double least = c->rp_min_rate_mbps * MBPS, g = 1 - c->rp_dce_tcp_g / 1024.0;
+
+    if (p->limited)
+        catch_up(ep);
+    if (!p->limited) {
+        p->rate = c->rp_max_rate_mbps * MBPS;
+        p->alpha = 1;
+        p->free_ns = (double)now;
+        p->limited = true;
+    }
+    p->target = p->rate;
+    p->rate *= 1 - p->alpha / 2;
+    if (p->rate < least)
+        p->rate = least;
+    p->alpha = (1 - g) * p->alpha + g;
+    p->bytes = p->time_stage = p->byte_stage = 0;
+    if (p->latest_ns < resumption(ep)) // a wait that has begun ends as it would have
+        p->latest_ns = resumption(ep);
+    p->rise_ns = now + 1000ull * c->rp_time_reset_us;
+    p->decay_ns = now + 1000ull * c->rp_dce_tcp_rtt_us;
+}
+
+static void charge(struct vb_ep *ep, uint32_t bytes)
+{
+    const struct vb_dcqcn_params *c = params_of(ep);
+    struct vb_paced *p = &ep->paced;
+    double oldest = (double)ep->node->world->now_ns - c->rp_burst_bytes / p->rate;
+
+    if (p->free_ns < oldest)
+        p->free_ns = oldest;
+    p->free_ns += bytes / p->rate;
+    p->latest_ns = resumption(ep);
+    p->bytes += bytes;
+    for (; p->limited && p->bytes >= c->rp_byte_reset; p->bytes -= c->rp_byte_reset) {
+        p->byte_stage++;
+        step_up(ep);
+    }
+}
+
+enum vb_rx_verdict vb_model_cnp_in(struct vb_ep *ep, const struct vb_rx_frame *frame)
+{
+    if (!ep->paced.connected || ep->opts.service == VB_SERVICE_UD ||
+        !vb_ip_equal(&frame->src, &ep->peer->node->ip))
+        return VB_RX_STRANGER;
+    if (!is_controlled(ep) || ep->state == VB_QPS_ERR) {
+        ep->node->tally.cnps_ignored++;
+        vb_cover(cover_of(ep), VB_COVER_CC_CNP_IGNORED);
+        return VB_RX_STRANGER;
+    }
+    ep->node->tally.cnps_handled++;
+    vb_cover(cover_of(ep), VB_COVER_CC_CNP_HANDLED);
+    cut(ep);
+    return VB_RX_APPLIED;
+}
+
+// ---- shares
+
+static const struct vb_share_attr *share_of(const struct vb_ep *ep)
+{
+    uint32_t i = vb_ep_share_index(ep);
+    return i ? &ep->node->share_attr[i - 1] : NULL;
+}
+
+static void charge_share(struct vb_ep *ep, uint32_t bytes)
+{
+    const struct vb_share_attr *a = share_of(ep);
+    uint32_t units = ep->node->world->scen.units;
+    uint64_t now = ep->node->world->now_ns;
+
+    if (!a)
+        return;
+    vb_cover(cover_of(ep), VB_COVER_SHARE_SENT);
+    if (!a->rate_Bps)
+        return;
+    vb_cover(cover_of(ep), VB_COVER_SHARE_PACED);
+    struct vb_bucket *b = &ep->node->share_bucket[vb_ep_share_index(ep) - 1];
+    b->bytes -= (double)(now - b->at_ns) * 1e-9 * (1.01 * (double)a->rate_Bps + units);
+    b->bytes = (b->bytes > 0 ? b->bytes : 0) + bytes;
+    b->at_ns = now;
+    double most = units * 2.25 * a->burst_bytes + (double)ep->node->ep_count * VB_FRAME_MAX;
+    if (b->bytes > a->burst_bytes)
+        vb_cover(cover_of(ep), VB_COVER_SHARE_FILLED);
+    VB_MODEL_CHECK(ep, b->bytes <= most, "its share sent %.0f bytes past its rate, at most %.0f",
+                   b->bytes, most);
+}
+
+// ---- packets
+
+static bool has_rate(const struct vb_packet *pkt)
+{
+    return pkt->facts & VB_OP_REQUEST ? pkt->facts & (VB_OP_SEND | VB_OP_WRITE)
+                                      : !(pkt->facts & VB_OP_ACK);
+}
+
+void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t bytes)
+{
+    struct vb_paced *p = &ep->paced;
+    double now = (double)ep->node->world->now_ns;
+
+    if (!has_rate(pkt))
+        return;
+    charge_share(ep, bytes);
+    if (!p->limited)
+        return;
+    catch_up(ep);
+    if (!p->limited)
+        return;
+    VB_MODEL_CHECK(ep, p->free_ns <= now + SLACK_NS || p->unsure,
+                   "sent PSN %u %.0f ns sooner than its rate says", pkt->psn, p->free_ns - now);
+    charge(ep, bytes);
+}
+
+static bool is_paced(const struct vb_ep *ep)
+{
+    const struct vb_share_attr *share = share_of(ep);
+    return is_controlled(ep) || (share && share->rate_Bps);
+}
+
+void vb_model_rate_timer(struct vb_ep *ep)
+{
+    VB_MODEL_CHECK(ep, is_paced(ep), "has a timer of a rate, but no rate");
+    vb_cover(cover_of(ep), VB_COVER_CC_TIMER);
+}
+
+static bool waits_for_share(const struct vb_ep *ep, double *end)
+{
+    const struct vb_share_attr *share = share_of(ep);
+    double now = (double)ep->node->world->now_ns;
+
+    if (!share || !share->rate_Bps)
+        return false;
+    const struct vb_bucket *b = &ep->node->share_bucket[vb_ep_share_index(ep) - 1];
+    double ns_per_byte = 1e9 * ep->node->world->scen.units / (double)share->rate_Bps;
+    double line = ep->node->ep_count * (share->burst_bytes / 4.0 + VB_FRAME_MAX) * ns_per_byte;
+    *end = now + line + SLACK_NS;
+    return now <= (double)b->at_ns + 2 * share->burst_bytes * ns_per_byte + line + SLACK_NS;
+}
+
+bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns)
+{
+    const struct vb_paced *p = &ep->paced;
+    double end = p->latest_ns, shared = 0;
+    bool waits = end > (double)ep->node->world->now_ns;
+
+    waits |= waits_for_share(ep, &shared);
+    *until_ns = p->unsure ? UINT64_MAX : (uint64_t)(end > shared ? end : shared);
+    return waits || p->unsure;
+}
+
+void vb_model_rate_idle(struct vb_ep *ep)
+{
+    VB_MODEL_CHECK(ep, !ep->paced.cnp_due, "is idle with a CNP owed");
+}
