@@ -6,6 +6,7 @@
 
 #include "nic/dev.h"
 #include "sim/cm_cover.h"
+#include "sim/excuse.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -346,12 +347,18 @@ struct vb_coverage {
     uint64_t row[VB_COVER_COUNT];
     uint64_t moved[VB_QPS_COUNT][VB_QPS_COUNT];   // state transitions done, by [from][to]
     uint64_t refused[VB_QPS_COUNT][VB_QPS_COUNT]; // state transitions refused
+    uint64_t excuse[VB_EXCUSE_COUNT];             // a table of its own: none has to be seen
     struct vb_cmcover cm; // of worlds of communication managers, a table of its own
 };
 
 static inline void vb_cover(struct vb_coverage *c, enum vb_cover_row row)
 {
     c->row[row]++;
+}
+
+static inline void vb_excuse(struct vb_coverage *c, enum vb_excuse excuse)
+{
+    c->excuse[excuse]++;
 }
 
 // Rows of the frame's opcode and of a completion's syndrome; VB_COVER_COUNT: none.

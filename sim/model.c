@@ -115,6 +115,29 @@ static void hear(struct vb_ep *ep, const struct vb_packet *pkt)
     ep->answer.heard = true;
 }
 
+// The frame came to the right unit, for this queue pair or for none.
+static void take_frame(struct vb_node *node, struct vb_ep *ep, const struct vb_rx_frame *frame,
+                       struct vb_packet *pkt, struct vb_forecast *f)
+{
+    struct vb_sent_frame *sent = vb_model_frame_taken(node, frame);
+    bool request = pkt->facts & VB_OP_REQUEST;
+
+    if (ep && vb_model_is_served(ep, pkt) && is_heard(ep, frame, request)) {
+        hear(ep, pkt);
+        vb_model_as_rc(ep, pkt);
+        if (vb_ep_is_unreliable(ep))
+            vb_model_unreliable_in(ep, frame, pkt, f);
+        else if (request)
+            vb_model_answer_in(ep, pkt, f);
+        else
+            vb_model_ask_in(ep, pkt, f);
+        VB_MODEL_CHECK(ep, f->verdict != VB_RX_APPLIED || sent,
+                       "accepted PSN %u, which nobody sent so", pkt->psn);
+    }
+    if (f->verdict == VB_RX_STRANGER)
+        vb_model_frame_lost(sent, VB_EXCUSE_TIMEOUT_UNHEARD);
+}
+
 static void frame_in(struct vb_node *node, const struct vb_step *step)
 {
     const struct vb_rx_frame *frame = vb_model_next_frame(node->at);
@@ -125,18 +148,8 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
         f.verdict = VB_RX_MALFORMED;
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
-        bool request = pkt.facts & VB_OP_REQUEST;
-        if (ep && !vb_model_hands_over(ep, frame) && vb_model_is_served(ep, &pkt) &&
-            is_heard(ep, frame, request)) {
-            hear(ep, &pkt);
-            vb_model_as_rc(ep, &pkt);
-            if (vb_ep_is_unreliable(ep))
-                vb_model_unreliable_in(ep, frame, &pkt, &f);
-            else if (request)
-                vb_model_answer_in(ep, &pkt, &f);
-            else
-                vb_model_ask_in(ep, &pkt, &f);
-        }
+        if (!ep || !vb_model_hands_over(ep, frame))
+            take_frame(node, ep, frame, &pkt, &f);
     }
     vb_trace_frame(node, step, &pkt, "in ");
     count_verdict(node, step);
@@ -197,9 +210,10 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
     VB_MODEL_CHECK(ep, vb_ep_unit(ep) == ep->node->at, "was served by unit %u",
                    ep->node->at->index);
     VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
+    vb_model_frame_sent(ep, frame->path, &pkt, bytes, frame->len);
     vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
-        vb_model_unreliable_out(ep, step, &pkt, bytes, frame->len);
+        vb_model_unreliable_out(ep, step, &pkt);
     else if (pkt.facts & VB_OP_REQUEST)
         vb_model_ask_out(ep, step, &pkt);
     else
@@ -227,6 +241,8 @@ static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
 {
     static const struct vb_forecast nothing;
 
+    if (step->kind <= VB_STEP_FRAME_OUT)
+        vb_model_timers_due(ep->node->at);
     switch (step->kind) {
     case VB_STEP_FRAME_OUT: frame_out(ep, step); return;
     case VB_STEP_FETCH: vb_model_ask_fetch(ep, step); break;
@@ -272,8 +288,10 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
         vb_model_cq_timer(node, step);
     else
         vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
-    if (ep)
+    if (ep) {
         check_state(ep);
+        vb_model_credit_watch(ep);
+    }
     if (!node->world->violated)
         vb_model_check_events(node);
 }
@@ -296,10 +314,8 @@ void vb_model_failed(struct vb_ep *ep)
     ep->state = VB_QPS_ERR;
     ep->ask.rnr_wait = ep->ask.armed = false;
     ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
-    ep->answer.nak_may_stand = ep->answer.last_told = false;
-    ep->answer.unanswered_count = 0;
-    for (int i = 0; i < VB_SIM_RESULTS; i++)
-        ep->answer.single[i].owed_again = false;
+    ep->answer.last_told = false;
+    ep->answer.owed_count = 0;
 }
 
 void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)

@@ -62,8 +62,10 @@ void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt)
                    "told %u credits with %llu receives unused", credits[code],
                    (unsigned long long)unused);
     vb_cover(cover_of(ep), code ? VB_COVER_CREDIT_SOME : VB_COVER_CREDIT_ZERO);
-    a->told = true;
     a->told_limit = a->msn + credits[code];
+    if (!a->told)
+        a->ack_limit = a->told_limit;
+    a->told = true;
 }
 
 void vb_model_credit_answer_idle(struct vb_ep *ep)

@@ -75,6 +75,7 @@ struct vb_world *vb_world_create(const struct vb_scenario *scen, struct vb_cover
         return NULL;
     }
     shape_links(w);
+    vb_simnet_watch(w->net, vb_model_frame_fate, w);
     for (uint32_t i = 0; i < scen->nics; i++)
         w->node[i].act_at_ns = vb_prng_below(&w->prng, 1000);
     w->next_cut_ns = scen->cut_every_ns ? scen->cut_every_ns : UINT64_MAX;

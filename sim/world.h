@@ -150,6 +150,7 @@ struct vb_conn {
     uint32_t index;
     struct vb_ep ep[2];
     enum vb_conn_state state;
+    uint32_t life; // times that it was begun anew
     uint64_t control_at_ns;
     struct vb_conn_mix mix;
 };
@@ -169,7 +170,7 @@ struct vb_world {
     uint64_t events;
     uint64_t works; // send work requests posted
     uint64_t works_unreliable;
-    struct vb_sent sent; // frames of unreliable services
+    struct vb_sent sent; // frames under way
     struct vb_digest digest;
     struct vb_simnet *net;
     struct vb_node node[VB_SIM_NICS_MAX];

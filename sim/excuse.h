@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outcomes that the model does not judge, each with a name and a count. EXCUSES.md says why each
+// one is kept; a test compares it with this list.
+#ifndef VB_SIM_EXCUSE_H
+#define VB_SIM_EXCUSE_H
+
+#include <stdint.h>
+
+// X(identifier, what is excused)
+// Those of a timeout come first: the reasons for which no answer came.
+#define VB_EXCUSES(X)                                                     \
+    X(TIMEOUT_DROPPED, "timeout: the network dropped a packet")           \
+    X(TIMEOUT_UNDER_WAY, "timeout: a packet is still under way")          \
+    X(TIMEOUT_OVERTAKEN, "timeout: a packet was overtaken")               \
+    X(TIMEOUT_UNHEARD, "timeout: the peer was not listening")             \
+    X(TIMEOUT_PEER_BUSY, "timeout: the peer has not had its turn")        \
+    X(TIMEOUT_PEER_FAILED, "timeout: the peer has failed")                \
+    X(TIMEOUT_GIVEN_UP, "timeout: the peer gave the answer up")           \
+    X(TIMEOUT_FORGED, "timeout: a forged packet made the peer complain")  \
+    X(END_SPENT, "retries end after healing, but were spent before it")   \
+    X(END_PEER_FAILED, "retries end after healing: the peer has failed")  \
+    X(END_GIVEN_UP, "retries end after healing: the answer was given up") \
+    X(ANSWER_MEMORY_GONE, "READ not answered again: its memory is gone")  \
+    X(ANSWERS_FULL, "duplicate not answered: too many answers are owed")
+
+enum vb_excuse {
+#define VB_EXCUSE_ENUM(id, what) VB_EXCUSE_##id,
+    VB_EXCUSES(VB_EXCUSE_ENUM)
+#undef VB_EXCUSE_ENUM
+    VB_EXCUSE_COUNT
+};
+
+#endif
