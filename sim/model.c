@@ -76,7 +76,8 @@ void vb_model_judge_touches(struct vb_ep *ep, const struct vb_step *step,
 
 // ---- frames
 
-static void count_verdict(struct vb_node *node, const struct vb_step *step)
+static void count_verdict(struct vb_node *node, const struct vb_step *step,
+                          const struct vb_rx_frame *frame)
 {
     struct vb_world *w = node->world;
 
@@ -85,6 +86,7 @@ static void count_verdict(struct vb_node *node, const struct vb_step *step)
         return;
     }
     node->tally.frames_in++;
+    node->tally.bytes_in += frame->len;
     node->tally.verdict[step->verdict]++;
     vb_cover(w->cover, (enum vb_cover_row)(VB_COVER_RX_APPLIED + step->verdict));
     // An invalidation over XRC finds nothing to invalidate.
@@ -152,7 +154,7 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
             take_frame(node, ep, frame, &pkt, &f);
     }
     vb_trace_frame(node, step, &pkt, "in ");
-    count_verdict(node, step);
+    count_verdict(node, step, frame);
     if (step->verdict != f.verdict)
         vb_world_violate(node->world,
                          "NIC %u QP 0x%06x: %s with PSN %u got the verdict %s, expected %s",
@@ -202,6 +204,7 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
         return;
     }
     ep->node->tally.frames_out++;
+    ep->node->tally.bytes_out += frame->len;
     ep->node->at->tx_digest[q->count - 1] = digest_with_path(frame, digest);
     vb_digest_add(&ep->node->world->digest, digest);
     vb_trace_frame(ep->node, step, &pkt, "out");
@@ -407,6 +410,17 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "qkey_violations", c->qkey_violations, t->qkey_violations);
     check_counter(node, "rx_malformed", c->rx_malformed, t->verdict[VB_RX_MALFORMED]);
     check_counter(node, "local_ack_timeout_err", c->local_ack_timeout_err, t->timeouts);
+    check_counter(node, "sent_bytes", c->sent_bytes, t->bytes_out);
+    check_counter(node, "rcvd_bytes", c->rcvd_bytes, t->bytes_in);
+    check_counter(node, "rcvd_seq_err", c->rcvd_seq_err, t->seq_naks_out);
+    check_counter(node, "packet_seq_err", c->packet_seq_err, t->seq_naks_in);
+    check_counter(node, "rcvd_rnr_err", c->rcvd_rnr_err, t->rnr_naks_in);
+    check_counter(node, "completer_retry_err", c->completer_retry_err, t->gaps);
+    check_counter(node, "retry_exceeded_err", c->retry_exceeded_err, t->ended_by_retries);
+    check_counter(node, "retry_rnr_exceeded_err", c->retry_rnr_exceeded_err, t->ended_by_rnr);
+    check_counter(node, "rx_send_requests", c->rx_send_requests, t->sends);
+    check_counter(node, "rx_write_requests", c->rx_write_requests, t->writes);
+    check_counter(node, "rx_read_requests", c->rx_read_requests, t->reads);
     check_counter(node, "rx_atomic_requests", c->rx_atomic_requests, t->atomics);
     check_counter(node, "rx_flush_requests", c->rx_flush_requests, t->flushes);
     check_counter(node, "cq_overrun", c->cq_overrun, t->overruns);

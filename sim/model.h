@@ -135,6 +135,8 @@ void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why);
 // Of the network.
 void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_ip *src,
                          const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
+// No frame is anywhere: each that was sent was dropped by the network or taken by a NIC.
+void vb_model_judge_book(struct vb_ep *ep);
 // No acknowledgement came in time: something must have got lost.
 void vb_model_judge_timeout(struct vb_ep *ep);
 // It gives up for want of attempts.

@@ -341,6 +341,8 @@ static void nak_out(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packe
     VB_MODEL_CHECK(ep, pkt->syndrome == a->nak_syndrome,
                    "sent the syndrome 0x%02x, expected 0x%02x", pkt->syndrome, a->nak_syndrome);
     judge_order(ep, pkt);
+    ep->node->tally.seq_naks_out +=
+        pkt->syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
     a->silent = true;
     a->nak_due = a->ack_due = a->unacked = false;
     if (a->closing) {

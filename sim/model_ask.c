@@ -247,6 +247,7 @@ static enum vb_rx_verdict gap(struct vb_ep *ep, int64_t packet)
         vb_model_lost(ep, packet, VB_EXCUSE_TIMEOUT_OVERTAKEN);
     } else {
         ep->ask.gap_seen = ep->ask.went_back = ep->ask.may_probe = true;
+        ep->node->tally.gaps++;
         go_back(ep);
     }
     return VB_RX_GAP;
@@ -258,6 +259,7 @@ bool vb_model_retry(struct vb_ep *ep)
 
     if (a->retries_left == 0) {
         vb_model_judge_end(ep);
+        ep->node->tally.ended_by_retries++;
         fail(ep, VB_SYN_RETRY_EXC);
         return false;
     }
@@ -281,6 +283,7 @@ static enum vb_rx_verdict on_nak(struct vb_ep *ep, unsigned code)
 
     if (code == VB_NAK_PSN_SEQUENCE) {
         vb_cover(cover_of(ep), VB_COVER_NAK_SEQUENCE);
+        ep->node->tally.seq_naks_in++;
         return vb_model_retry(ep) ? VB_RX_RETRY : VB_RX_FATAL;
     }
     if (code > VB_NAK_REMOTE_OPERATION) {
@@ -297,10 +300,12 @@ static enum vb_rx_verdict on_rnr(struct vb_ep *ep, unsigned code)
     struct vb_asking *a = &ep->ask;
 
     vb_cover(cover_of(ep), VB_COVER_NAK_RNR);
+    ep->node->tally.rnr_naks_in++;
     if (a->rnr_wait)
         return VB_RX_STALE;
     if (ep->link.rnr_retry != VB_RETRY_INFINITE) {
         if (a->rnr_left == 0) {
+            ep->node->tally.ended_by_rnr++;
             fail(ep, VB_SYN_RNR_RETRY_EXC);
             return VB_RX_FATAL;
         }

@@ -138,6 +138,7 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
             return not_ready(ep);
         a->filled = 0;
         a->message = VB_SIM_SEND_MESSAGE;
+        ep->node->tally.sends++;
     }
     const struct vb_intake *in = vb_ep_intake(ep, a->taken - 1);
     if (pkt->payload_len > in->room - a->filled)
@@ -170,6 +171,7 @@ static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt
         a->raddr = pkt->raddr;
         a->rkey = pkt->rkey;
         a->left = a->whole = pkt->dma_len;
+        ep->node->tally.writes++;
     }
     bool last = pkt->facts & VB_OP_LAST;
     if (last ? pkt->payload_len != a->left : pkt->payload_len >= a->left)
@@ -220,6 +222,7 @@ static enum vb_rx_verdict on_read(struct vb_ep *ep, const struct vb_packet *pkt)
         return refuse(ep, VB_NAK_INVALID_REQUEST);
     if (!vb_model_may_access(ep, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &offset))
         return refuse_access(ep, pkt->rkey);
+    ep->node->tally.reads++;
     vb_model_owe_read(ep, pkt, a->epsn, a->pd, false);
     return accept(ep, pkt, vb_model_packets(ep, pkt->dma_len));
 }
@@ -323,6 +326,7 @@ static enum vb_rx_verdict on_atomic_write(struct vb_ep *ep, const struct vb_pack
         return refuse_access(ep, pkt->rkey);
     if (!is_aligned(ep, pkt->raddr, offset, 8))
         return refuse(ep, VB_NAK_INVALID_REQUEST);
+    ep->node->tally.writes++;
     vb_spans_add(&f->writes, offset, 8);
     f->bytes = pkt->payload;
     return owe_single(ep, pkt, VB_OWED_DONE, 0);

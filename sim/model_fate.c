@@ -93,6 +93,13 @@ void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_
     }
 }
 
+// Datagrams may go where nobody is.
+void vb_model_judge_book(struct vb_ep *ep)
+{
+    VB_MODEL_CHECK(ep, ep->opts.service == VB_SERVICE_UD || ep->fate.under_way == 0,
+                   "%lld frames have gone nowhere", (long long)ep->fate.under_way);
+}
+
 // ---- timeouts
 
 static bool listens(const struct vb_ep *ep)

@@ -58,6 +58,7 @@ bool vb_model_hands_over(struct vb_ep *ep, const struct vb_rx_frame *frame)
     from->handed |= 1u << to->index;
     ep->node->tally.handed_over++;
     ep->node->tally.frames_in--; // it comes once more
+    ep->node->tally.bytes_in -= frame->len;
     vb_cover(ep->node->world->cover, VB_COVER_UNIT_HANDED);
     return true;
 }

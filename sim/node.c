@@ -278,7 +278,7 @@ static void transmit(struct vb_node *node)
     }
 }
 
-static bool has_frames_to_send(struct vb_node *node)
+bool vb_node_has_frames_to_send(const struct vb_node *node)
 {
     for (uint32_t i = 0; i < node->world->scen.units; i++) {
         const struct vb_txq *q = vb_pu_txq(node->unit[i].pu);
@@ -395,7 +395,7 @@ void vb_node_run(struct vb_node *node)
     if (full || w->phase != VB_PHASE_FAULTS || w->now_ns >= node->hold_until_ns)
         transmit(node);
     keep(node);
-    bool rests = idle && !full && !has_frames_to_send(node);
+    bool rests = idle && !full && !vb_node_has_frames_to_send(node);
     if (node->holds && (rests || vb_prng_chance(&w->prng, EARLY_PPM)))
         vb_node_publish(node, !rests);
     if (rests)

@@ -129,7 +129,8 @@ static bool is_quiet(const struct vb_world *w)
                 return false;
     }
     for (uint32_t i = 0; i < w->scen.nics; i++)
-        if (vb_simnet_waiting(w->net, i) > 0 || vb_node_has_frames(&w->node[i]))
+        if (vb_simnet_waiting(w->net, i) > 0 || vb_node_has_frames(&w->node[i]) ||
+            vb_node_has_frames_to_send(&w->node[i]))
             return false;
     return vb_simnet_in_flight(w->net) == 0;
 }
@@ -164,8 +165,10 @@ static void begin_end(struct vb_world *w)
     w->heal_ns = w->now_ns;
     for (uint32_t i = 0; i < w->scen.conns; i++) {
         struct vb_conn *c = &w->conn[i];
-        for (int side = 0; side < 2; side++)
+        for (int side = 0; side < 2; side++) {
+            vb_model_judge_book(&c->ep[side]);
             vb_conn_modify(&c->ep[side], VB_QPS_ERR);
+        }
         c->state = VB_CONN_DRAIN;
         c->control_at_ns = UINT64_MAX;
     }

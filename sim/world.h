@@ -69,7 +69,10 @@ struct vb_simcq {
 // What the NIC's own counters should say.
 struct vb_tally {
     uint64_t frames_in, frames_out, timeouts;
-    uint64_t atomics, flushes;
+    uint64_t bytes_in, bytes_out;
+    uint64_t sends, writes, reads, atomics, flushes;       // begun by peers
+    uint64_t seq_naks_out, seq_naks_in, rnr_naks_in, gaps; // and gone back for
+    uint64_t ended_by_retries, ended_by_rnr;
     uint64_t overruns, handed_over, no_mailbox;
     uint64_t asked_to_count; // additions of one that peers posted
     uint64_t counted;        // those whose success they were told of
@@ -194,8 +197,9 @@ __attribute__((format(printf, 2, 3))) void vb_world_violate(struct vb_world *w, 
 // The NIC has a new doorbell or frame.
 void vb_node_wake(struct vb_node *node);
 
-// Frames that the units have not consumed.
+// Frames that the units have not consumed, and those that the port has not taken.
 bool vb_node_has_frames(const struct vb_node *node);
+bool vb_node_has_frames_to_send(const struct vb_node *node);
 // Completions that are held back can be polled; `early`: the port may not have the answers yet.
 void vb_node_publish(struct vb_node *node, bool early);
 
