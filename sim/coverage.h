@@ -250,6 +250,7 @@
     X(NET_CORRUPTED, "network", "corrupted")                                 \
     X(NET_TAIL_DROPPED, "network", "queue overflowed")                       \
     X(NET_CUT, "network", "partitioned")                                     \
+    X(NET_STORM, "network", "old request again, with many others")           \
     X(OP_UC_SEND_FIRST, "opcode", "UC SEND First")                           \
     X(OP_UC_SEND_MIDDLE, "opcode", "UC SEND Middle")                         \
     X(OP_UC_SEND_LAST, "opcode", "UC SEND Last")                             \

@@ -9,6 +9,7 @@
 #include "nic/dev.h"
 #include "sim/excuse.h"
 #include "sim/memory.h"
+#include "sim/storm.h"
 #include "sim/window.h"
 
 enum {
@@ -238,6 +239,7 @@ struct vb_ep {
     struct vb_asking ask;
     struct vb_answering answer;
     struct vb_fate fate;
+    struct vb_storm storm;
 };
 
 static inline bool vb_ep_is_xrc_target(const struct vb_ep *ep)

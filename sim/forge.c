@@ -197,6 +197,10 @@ void vb_forge(struct vb_world *w)
         vb_forge_unreliable(to);
         return;
     }
+    if (w->scen.storm_ppm && vb_prng_chance(&w->prng, w->scen.storm_ppm)) {
+        vb_storm_strike(to);
+        return;
+    }
     switch (draw(w, 0, 7)) {
     case 0: noise(to); break;
     case 1: wrong_source(to); break;

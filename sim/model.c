@@ -213,7 +213,8 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
     VB_MODEL_CHECK(ep, vb_ep_unit(ep) == ep->node->at, "was served by unit %u",
                    ep->node->at->index);
     VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
-    vb_model_frame_sent(ep, frame->path, &pkt, bytes, frame->len);
+    vb_model_frame_sent(ep, &frame->path->remote, &pkt, bytes, frame->len);
+    vb_storm_remember(ep, &pkt, bytes, frame->len);
     vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
         vb_model_unreliable_out(ep, step, &pkt);

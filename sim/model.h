@@ -126,7 +126,7 @@ void vb_model_credit_out(struct vb_ep *ep, const struct vb_work *work);
 
 // frames
 // A frame was written; a NIC takes one, and NULL if nobody sent it so.
-void vb_model_frame_sent(struct vb_ep *ep, const struct vb_path *path, const struct vb_packet *pkt,
+void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
                          const uint8_t *bytes, uint32_t len);
 struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb_rx_frame *frame);
 // Nothing came of it, or of a requester's packet or the answer to that.

@@ -445,6 +445,8 @@ void vb_model_ask_idle(struct vb_ep *ep)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_PEER);
     if (held && !waits)
         vb_cover(cover_of(ep), VB_COVER_CREDIT_LIMITED);
+    if (waits)
+        vb_excuse(cover_of(ep), VB_EXCUSE_WINDOW_BETWEEN);
     VB_MODEL_CHECK(ep, !a->ask_due, "is idle, and asks for no acknowledgement");
     VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || !wants,
                    "is idle with requests posted and none in flight");

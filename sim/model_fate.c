@@ -16,11 +16,11 @@ static struct vb_ep *requester_of(const struct vb_sent_frame *f)
     return f->answer ? f->ep->peer : f->ep;
 }
 
-void vb_model_frame_sent(struct vb_ep *ep, const struct vb_path *path, const struct vb_packet *pkt,
+void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
                          const uint8_t *bytes, uint32_t len)
 {
     struct vb_world *w = ep->node->world;
-    struct vb_sent_frame *f = vb_sent_add(&w->sent, &path->local, &path->remote, bytes, len);
+    struct vb_sent_frame *f = vb_sent_add(&w->sent, &ep->node->ip, to, bytes, len);
 
     if (!f) {
         vb_world_violate(w, "no memory for the book of frames");

@@ -114,6 +114,8 @@ static void judge_asking(struct vb_ep *ep, const struct vb_work *work, const str
 
     VB_MODEL_CHECK(ep, pkt->ack_request || !must, "the last packet at PSN %u asks for no ACK",
                    pkt->psn);
+    if (pkt->ack_request && !must)
+        vb_excuse(cover_of(ep), VB_EXCUSE_ASKED_WITHOUT_NEED);
     if (!pkt->ack_request)
         vb_cover(cover_of(ep), VB_COVER_UNASKED);
 }
@@ -322,6 +324,7 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     if (!repeats && goes_back_to_ask(ep, pkt)) {
         a->cursor = a->asked_end = a->una;
         a->went_back = a->may_probe = true;
+        vb_excuse(cover_of(ep), VB_EXCUSE_WENT_BACK_TO_ASK);
         ep->fate.lost_end = 0;
     }
     uint64_t position = position_of(ep, a->cursor);
@@ -363,6 +366,7 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
         a->armed = true;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
     } else if (alone) { // it may have waited for credits
+        vb_excuse(cover_of(ep), VB_EXCUSE_TIMER_EITHER);
         a->resent_ns = ep->node->world->now_ns;
     }
     a->went_back = false;

@@ -24,6 +24,21 @@ static uint64_t ask_wait_ns(const struct vb_ep *ep)
     return timeout_ns(ep) < ASK_NS ? timeout_ns(ep) : ASK_NS;
 }
 
+// When the wait for what is in flight, or for a receive, has to end. What waits for others' packets
+// to leave the window has nothing in flight itself: those others have timers.
+static uint64_t deadline_of(const struct vb_ep *ep)
+{
+    const struct vb_asking *a = &ep->ask;
+
+    if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
+        return UINT64_MAX;
+    if (a->rnr_wait)
+        return a->rnr_until_ns;
+    if (!a->armed || a->went_back || a->cursor <= a->una)
+        return UINT64_MAX;
+    return a->resent_ns + (a->asked_end > a->una ? timeout_ns(ep) : ask_wait_ns(ep));
+}
+
 // ---- too early
 
 // Nothing in flight asks for an acknowledgement.
@@ -83,6 +98,8 @@ static void on_ack_timer(struct vb_ep *ep)
 
 void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
 {
+    if (deadline_of(ep) < ep->node->world->now_ns)
+        vb_excuse(cover_of(ep), VB_EXCUSE_TIMER_LATE);
     switch (step->opcode) {
     case VB_REQ_TIMER_ASK: on_ask_timer(ep); break;
     case VB_REQ_TIMER_CREDIT: on_credit_timer(ep); break;
@@ -93,21 +110,6 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
 }
 
 // ---- too late
-
-// When the wait for what is in flight, or for a receive, has to end. What waits for others' packets
-// to leave the window has nothing in flight itself: those others have timers.
-static uint64_t deadline_of(const struct vb_ep *ep)
-{
-    const struct vb_asking *a = &ep->ask;
-
-    if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
-        return UINT64_MAX;
-    if (a->rnr_wait)
-        return a->rnr_until_ns;
-    if (!a->armed || a->went_back || a->cursor <= a->una)
-        return UINT64_MAX;
-    return a->resent_ns + (a->asked_end > a->una ? timeout_ns(ep) : ask_wait_ns(ep));
-}
 
 // A unit looks at its timers before it does anything for a queue pair.
 void vb_model_timers_due(struct vb_unit *unit)

@@ -151,6 +151,7 @@ static void heal(struct vb_world *w)
     w->heal_ns = w->now_ns;
     w->next_cut_ns = w->next_forge_ns = UINT64_MAX;
     vb_simnet_heal(w->net);
+    w->scen.stray_ppm = 0; // a frame that is handed over is overtaken by others
     for (uint32_t i = 0; i < w->scen.conns; i++)
         w->conn[i].ep[0].starved_until_ns = w->conn[i].ep[1].starved_until_ns = 0;
     for (uint32_t i = 0; i < w->scen.nics; i++)
