@@ -132,6 +132,8 @@ struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb
 // Nothing came of it, or of a requester's packet or the answer to that.
 void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why);
 void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why);
+// The requester goes back: what got lost before is no reason any more.
+void vb_model_sends_again(struct vb_ep *ep);
 // Of the network.
 void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_ip *src,
                          const struct vb_ip *dst, const uint8_t *frame, uint32_t len);

@@ -236,7 +236,7 @@ static void go_back(struct vb_ep *ep)
 {
     struct vb_asking *a = &ep->ask;
 
-    ep->fate.lost_end = 0; // all of it is sent again
+    vb_model_sends_again(ep);
     a->cursor = a->asked_end = a->una;
     a->ask_due = false;
 }

@@ -50,10 +50,17 @@ void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
 {
     struct vb_fate *fate = &ep->fate;
 
+    if (why == VB_EXCUSE_TIMEOUT_GIVEN_UP && packet >= fate->given_up_end)
+        fate->given_up_end = packet + 1;
     if (packet < fate->lost_end)
         return;
     fate->lost_end = packet + 1;
     fate->why = why;
+}
+
+void vb_model_sends_again(struct vb_ep *ep)
+{
+    ep->fate.lost_end = ep->fate.given_up_end = 0;
 }
 
 void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why)
@@ -112,9 +119,16 @@ static bool owes(const struct vb_answering *a)
     return a->owed_count > 0 || a->ack_due || a->nak_due || a->closing;
 }
 
+static bool is_given_up(const struct vb_ep *ep)
+{
+    return ep->fate.given_up_end > ep->ask.una;
+}
+
 // Why the answer has not come: VB_EXCUSE_COUNT: for no reason that the book knows.
 static enum vb_excuse reason_of(struct vb_ep *ep)
 {
+    if (is_given_up(ep))
+        return VB_EXCUSE_TIMEOUT_GIVEN_UP;
     if (ep->fate.lost_end > ep->ask.una)
         return ep->fate.why;
     if (ep->fate.under_way > 0)
@@ -140,7 +154,7 @@ void vb_model_judge_timeout(struct vb_ep *ep)
 // healed makes one necessary. The peer must be there, and must still have the answer.
 void vb_model_judge_end(struct vb_ep *ep)
 {
-    bool given_up = ep->fate.lost_end > ep->ask.una && ep->fate.why == VB_EXCUSE_TIMEOUT_GIVEN_UP;
+    bool given_up = is_given_up(ep);
 
     if (ep->node->world->phase == VB_PHASE_FAULTS)
         return;

@@ -325,7 +325,7 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
         a->cursor = a->asked_end = a->una;
         a->went_back = a->may_probe = true;
         vb_excuse(cover_of(ep), VB_EXCUSE_WENT_BACK_TO_ASK);
-        ep->fate.lost_end = 0;
+        vb_model_sends_again(ep);
     }
     uint64_t position = position_of(ep, a->cursor);
 
