@@ -311,7 +311,7 @@ static const char *judge_disconnected(struct vb_cmworld *w, struct vb_cmw_pact *
         cover(w, other->stage == VB_CMW_STANDS || !is_alive(w, other)
                      ? VB_CMCOVER_DISCONNECT_SILENT
                      : VB_CMCOVER_DISCONNECT_ASKED);
-        return ours || w->reuse_ppm || w->die_ppm ? NULL : "nobody has asked for it";
+        return ours || p->reused ? NULL : "nobody has asked for it";
     }
     if (event->message.kind == VB_CM_REJ) {
         cover(w, VB_CMCOVER_DISCONNECT_REJ);
@@ -320,7 +320,7 @@ static const char *judge_disconnected(struct vb_cmworld *w, struct vb_cmw_pact *
     cover(w, early  ? VB_CMCOVER_DISCONNECT_EARLY
              : ours ? VB_CMCOVER_DISCONNECT_BOTH
                     : VB_CMCOVER_DISCONNECT_PEER);
-    if (is_alive(w, other) && !other->left && !p->reused && !w->reuse_ppm && !w->die_ppm)
+    if (is_alive(w, other) && !other->left && !p->reused)
         return "the other side has not left";
     bool plain = event->message.private_data[4] == 0 && event->message.private_data[5] == 0;
     return plain || has_pattern(event, (uint32_t)(p - w->pact), VB_CM_DREQ)

@@ -19,6 +19,12 @@ static const struct row_text texts[VB_COVER_COUNT] = {
 #undef ROW_TEXT
 };
 
+static const char *const excuses[VB_EXCUSE_COUNT] = {
+#define EXCUSE_TEXT(id, what) what,
+    VB_EXCUSES(EXCUSE_TEXT)
+#undef EXCUSE_TEXT
+};
+
 static enum vb_cover_row row_of_rc(uint8_t opcode)
 {
     if (opcode >= VB_UC_BASE && opcode <= VB_UC_BASE + VB_RC_WRITE_ONLY_IMM)
@@ -112,6 +118,8 @@ void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
 {
     for (int i = 0; i < VB_COVER_COUNT; i++)
         into->row[i] += from->row[i];
+    for (int i = 0; i < VB_EXCUSE_COUNT; i++)
+        into->excuse[i] += from->excuse[i];
     vb_cmcover_merge(&into->cm, &from->cm);
     for (int a = 0; a < VB_QPS_COUNT; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
@@ -159,5 +167,7 @@ uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
             print_row(out, "transition", text, transition_count(c, a, b));
         }
     }
+    for (int i = 0; i < VB_EXCUSE_COUNT; i++)
+        fprintf(out, "  %-11s %-50s %12" PRIu64 "\n", "excused", excuses[i], c->excuse[i]);
     return vb_cover_zero_rows(c);
 }

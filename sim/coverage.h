@@ -6,6 +6,7 @@
 
 #include "nic/dev.h"
 #include "sim/cm_cover.h"
+#include "sim/excuse.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -249,6 +250,7 @@
     X(NET_CORRUPTED, "network", "corrupted")                                 \
     X(NET_TAIL_DROPPED, "network", "queue overflowed")                       \
     X(NET_CUT, "network", "partitioned")                                     \
+    X(NET_STORM, "network", "old request again, with many others")           \
     X(OP_UC_SEND_FIRST, "opcode", "UC SEND First")                           \
     X(OP_UC_SEND_MIDDLE, "opcode", "UC SEND Middle")                         \
     X(OP_UC_SEND_LAST, "opcode", "UC SEND Last")                             \
@@ -362,12 +364,18 @@ struct vb_coverage {
     uint64_t row[VB_COVER_COUNT];
     uint64_t moved[VB_QPS_COUNT][VB_QPS_COUNT];   // state transitions done, by [from][to]
     uint64_t refused[VB_QPS_COUNT][VB_QPS_COUNT]; // state transitions refused
+    uint64_t excuse[VB_EXCUSE_COUNT];             // a table of its own: none has to be seen
     struct vb_cmcover cm; // of worlds of communication managers, a table of its own
 };
 
 static inline void vb_cover(struct vb_coverage *c, enum vb_cover_row row)
 {
     c->row[row]++;
+}
+
+static inline void vb_excuse(struct vb_coverage *c, enum vb_excuse excuse)
+{
+    c->excuse[excuse]++;
 }
 
 // Rows of the frame's opcode and of a completion's syndrome; VB_COVER_COUNT: none.

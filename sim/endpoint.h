@@ -7,16 +7,15 @@
 
 #include "host/driver.h"
 #include "nic/dev.h"
+#include "sim/excuse.h"
 #include "sim/memory.h"
+#include "sim/storm.h"
 #include "sim/window.h"
 
 enum {
     VB_SIM_INLINE_MAX = 200,
-    VB_SIM_READS_SEEN = 512, // READ requests remembered, to judge late answers
-    VB_SIM_RESULTS = 64,     // results of atomics and their like remembered, likewise
-    VB_SIM_UNANSWERED = 64,
-    VB_SIM_ECHOES = 1024, // responses remembered, by packet
-    VB_SIM_COPIES = 4,    // sent for one packet
+    VB_SIM_RESULTS = 64, // results of atomics and their like remembered, to judge late answers
+    VB_SIM_OWED = 2 * VB_RD_ATOMIC_MAX, // answers that a responder can owe at once
 };
 
 struct vb_node;
@@ -65,7 +64,6 @@ struct vb_work {
     uint64_t bytes_before; // payload bytes of all earlier requests
     bool malformed;
     uint64_t slot_end; // local memory that is free again after this request
-    bool is_private;   // nobody else uses its local memory meanwhile
     uint8_t inlined[VB_SIM_INLINE_MAX];
 };
 
@@ -91,17 +89,21 @@ struct vb_asking {
     uint64_t posted, fetched, begun, done, retired, polled; // positions
     uint32_t unsignaled_run;
     uint8_t retries_left, rnr_left;
+    uint8_t tries_healed; // attempts since the last progress, in a network without faults
     bool gap_seen;
     bool rnr_wait;
     uint64_t rnr_until_ns;
     bool armed;            // the acknowledgement timer runs
     uint64_t armed_ns;     // since when
     bool went_back;        // has gone back and sent nothing since
-    uint64_t resent_ns;    // the timer may run since then instead; see vb_model_ask_timer()
+    uint64_t resent_ns;    // or since then at the latest, if a credit was waited for
     uint32_t ssn;          // messages begun; READ segments are messages
     bool limited;          // by credits,
     uint32_t limit;        // up to this message
     bool may_probe;        // one may go beyond
+    bool held;             // its next request waits for a credit,
+    uint64_t held_ns;      // since then; the last time, if it does not,
+    uint64_t held_by_ns;   // and asks by then; 0: not known
     bool drained;          // SQD: the host has been told
     bool was_drained;      // in the poll that is being judged
     uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not
@@ -109,43 +111,36 @@ struct vb_asking {
     bool flushing;         // an error completion has been seen
 };
 
-// A READ request that the responder has received.
-struct vb_read_seen {
-    int64_t first;
-    uint32_t packets;
-    uint32_t len;
-    uint64_t raddr;
-    uint32_t rkey;
-    uint32_t pd;
+// What became of the frames of a requester: its requests and the answers to them.
+struct vb_fate {
+    int64_t under_way;    // copies
+    int64_t lost_end;     // one past the highest packet that got lost since it went back,
+    enum vb_excuse why;   // and how; the packet or the answer to it
+    int64_t given_up_end; // the same of those whose answer the peer has given up
 };
 
-// What answers a request that is answered by one packet.
-enum vb_single_kind {
-    VB_SINGLE_ATOMIC, // the former value
-    VB_SINGLE_DONE    // nothing but that it is done
+enum vb_owed_kind {
+    VB_OWED_READ,
+    VB_OWED_ATOMIC, // the former value
+    VB_OWED_DONE    // nothing but that it is done
 };
 
 // The result of an atomic, an ATOMIC WRITE or a FLUSH that was executed.
 struct vb_single {
     int64_t packet;
-    enum vb_single_kind kind;
+    enum vb_owed_kind kind;
     uint64_t old;
-    bool owed_again; // a duplicate asked for it, and it has not left since
 };
 
-// A READ whose responses have not all left, or another request that awaits an answer. A READ that
-// was asked for again while half answered may be given up silently if its memory is gone: the
-// requester's timer finds out.
-struct vb_unanswered {
+// An answer of its own that has not left, or not all of it.
+struct vb_owed {
+    enum vb_owed_kind kind;
     int64_t next, end; // packets
-    bool asked_again;
-};
-
-// The last responses that left for one packet: what the requester stores must be one of them.
-struct vb_echo {
-    int64_t packet;
-    uint32_t copies; // ever
-    uint64_t digest[VB_SIM_COPIES];
+    uint64_t raddr;    // READ: of the next packet; ATOMIC: the former value
+    uint32_t rkey, pd;
+    uint32_t left; // bytes
+    bool begun;    // its first packet has left
+    bool again;    // a duplicate asked for it
 };
 
 enum vb_sim_message {
@@ -175,29 +170,22 @@ struct vb_answering {
     uint32_t done_imm;
     uint32_t done_src_qpn; // of a datagram
     bool done_solicited;
-    bool heard;         // a packet has come on this connection
-    bool silent;        // has complained about a gap or a missing receive
-    bool nak_due;       // a complaint is owed
-    bool nak_may_stand; // one was owed when the missing packet came
+    bool heard;   // a packet has come on this connection
+    int64_t far;  // the farthest packet dropped since then
+    bool silent;  // has complained about a gap or a missing receive
+    bool nak_due; // a complaint is owed
     uint8_t nak_syndrome;
     bool closing; // a fatal NAK is owed
     bool ack_due;
     bool unasked;        // the last packet executed asked for no ACK,
     bool unacked;        // or one before it, since the last ACK
     bool told;           // its peer has heard of credits,
-    uint32_t told_limit; // up to this message
-    struct vb_read_seen seen[VB_SIM_READS_SEEN];
-    uint32_t seen_count; // ever; the ring holds the last ones
+    uint32_t told_limit; // up to this message,
+    uint32_t ack_limit;  // and by the last ACK up to this one
     struct vb_single single[VB_SIM_RESULTS];
-    uint32_t single_count; // ever; the ring holds the last ones
-    uint32_t asked_again;  // duplicates that want answers, since nothing was owed
-    struct vb_unanswered unanswered[VB_SIM_UNANSWERED];
-    uint32_t unanswered_count;
-    // Responses begun and not ended: their next packets. An older READ that is answered again may
-    // come between; what is superseded is never ended, so the oldest entries are overwritten.
-    int64_t open[VB_SIM_UNANSWERED];
-    uint32_t open_count;
-    struct vb_echo echo[VB_SIM_ECHOES];
+    uint32_t single_count;            // ever; the ring holds the last ones
+    struct vb_owed owed[VB_SIM_OWED]; // in the order in which they leave
+    uint32_t owed_count;
 };
 
 // A ring of bytes from which buffers are taken and given back in order.
@@ -269,6 +257,8 @@ struct vb_ep {
     struct vb_asking ask;
     struct vb_answering answer;
     struct vb_paced paced;
+    struct vb_fate fate;
+    struct vb_storm storm;
 };
 
 static inline bool vb_ep_is_xrc_target(const struct vb_ep *ep)

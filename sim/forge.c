@@ -32,7 +32,7 @@ static void inject(struct vb_ep *to, const struct vb_ip *src, const uint8_t *fra
     struct vb_world *w = to->node->world;
 
     if (vb_ep_is_unreliable(to))
-        vb_sent_add(&w->sent, src, &to->node->ip, frame, len);
+        vb_sent_add(&w->sent, src, &to->node->ip, frame, len); // it may be accepted
     vb_simnet_inject(w->net, src, &to->node->ip, (uint16_t)draw(w, 1024, 65535), frame, len);
     vb_node_wake(to->node);
 }
@@ -195,6 +195,10 @@ void vb_forge(struct vb_world *w)
     vb_trace_note(w, "nic%u forged frame for qp %06x", to->node->index, to->qpn);
     if (vb_ep_is_unreliable(to)) {
         vb_forge_unreliable(to);
+        return;
+    }
+    if (w->scen.storm_ppm && vb_prng_chance(&w->prng, w->scen.storm_ppm)) {
+        vb_storm_strike(to);
         return;
     }
     switch (draw(w, 0, 7)) {

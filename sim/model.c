@@ -80,7 +80,8 @@ void vb_model_judge_touches(struct vb_ep *ep, const struct vb_step *step,
 
 // ---- frames
 
-static void count_verdict(struct vb_node *node, const struct vb_step *step)
+static void count_verdict(struct vb_node *node, const struct vb_step *step,
+                          const struct vb_rx_frame *frame)
 {
     struct vb_world *w = node->world;
 
@@ -89,6 +90,7 @@ static void count_verdict(struct vb_node *node, const struct vb_step *step)
         return;
     }
     node->tally.frames_in++;
+    node->tally.bytes_in += frame->len;
     node->tally.verdict[step->verdict]++;
     vb_cover(w->cover, (enum vb_cover_row)(VB_COVER_RX_APPLIED + step->verdict));
     // An invalidation over XRC finds nothing to invalidate.
@@ -119,6 +121,33 @@ static void hear(struct vb_ep *ep, const struct vb_packet *pkt)
     ep->answer.heard = true;
 }
 
+// The frame came to the right unit, for this queue pair or for none.
+static void take_frame(struct vb_node *node, struct vb_ep *ep, const struct vb_rx_frame *frame,
+                       struct vb_packet *pkt, struct vb_forecast *f)
+{
+    struct vb_sent_frame *sent = vb_model_frame_taken(node, frame);
+    bool request = pkt->facts & VB_OP_REQUEST;
+
+    if (ep && pkt->opcode == VB_CNP) {
+        f->verdict = vb_model_cnp_in(ep, frame);
+    } else if (ep && vb_model_is_served(ep, pkt) && is_heard(ep, frame, request)) {
+        if (frame->ce)
+            vb_model_marked(ep);
+        hear(ep, pkt);
+        vb_model_as_rc(ep, pkt);
+        if (vb_ep_is_unreliable(ep))
+            vb_model_unreliable_in(ep, frame, pkt, f);
+        else if (request)
+            vb_model_answer_in(ep, pkt, f);
+        else
+            vb_model_ask_in(ep, pkt, f);
+        VB_MODEL_CHECK(ep, f->verdict != VB_RX_APPLIED || sent,
+                       "accepted PSN %u, which nobody sent so", pkt->psn);
+    }
+    if (f->verdict == VB_RX_STRANGER)
+        vb_model_frame_lost(sent, VB_EXCUSE_TIMEOUT_UNHEARD);
+}
+
 static void frame_in(struct vb_node *node, const struct vb_step *step)
 {
     const struct vb_rx_frame *frame = vb_model_next_frame(node->at);
@@ -129,25 +158,11 @@ static void frame_in(struct vb_node *node, const struct vb_step *step)
         f.verdict = VB_RX_MALFORMED;
     } else {
         struct vb_ep *ep = find_ep(node, pkt.dest_qpn);
-        bool request = pkt.facts & VB_OP_REQUEST;
-        bool here = ep && !vb_model_hands_over(ep, frame);
-        if (here && pkt.opcode == VB_CNP) {
-            f.verdict = vb_model_cnp_in(ep, frame);
-        } else if (here && vb_model_is_served(ep, &pkt) && is_heard(ep, frame, request)) {
-            if (frame->ce)
-                vb_model_marked(ep);
-            hear(ep, &pkt);
-            vb_model_as_rc(ep, &pkt);
-            if (vb_ep_is_unreliable(ep))
-                vb_model_unreliable_in(ep, frame, &pkt, &f);
-            else if (request)
-                vb_model_answer_in(ep, &pkt, &f);
-            else
-                vb_model_ask_in(ep, &pkt, &f);
-        }
+        if (!ep || !vb_model_hands_over(ep, frame))
+            take_frame(node, ep, frame, &pkt, &f);
     }
     vb_trace_frame(node, step, &pkt, "in ");
-    count_verdict(node, step);
+    count_verdict(node, step, frame);
     if (step->verdict != f.verdict)
         vb_world_violate(node->world,
                          "NIC %u QP 0x%06x: %s with PSN %u got the verdict %s, expected %s",
@@ -211,6 +226,7 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
         return;
     }
     ep->node->tally.frames_out++;
+    ep->node->tally.bytes_out += frame->len;
     unit->tx_digest[unit->tx_at] = digest_with_path(frame, digest);
     vb_digest_add(&ep->node->world->digest, digest);
     vb_trace_frame(ep->node, step, &pkt, "out");
@@ -218,14 +234,17 @@ static void frame_out(struct vb_ep *ep, const struct vb_step *step)
                    "the step's record does not describe the frame");
     VB_MODEL_CHECK(ep, vb_ep_unit(ep) == unit, "was served by unit %u", unit->index);
     if (pkt.opcode == VB_CNP) {
+        vb_model_cnp_sent(ep, &frame->path->remote, bytes, frame->len);
         vb_model_cnp_out(ep, &pkt);
         return;
     }
     VB_MODEL_CHECK(ep, vb_model_is_served(ep->peer, &pkt), "sent a packet of another service");
     vb_model_rate_out(ep, &pkt, frame->len);
+    vb_model_frame_sent(ep, &frame->path->remote, &pkt, bytes, frame->len);
+    vb_storm_remember(ep, &pkt, bytes, frame->len);
     vb_model_as_rc(ep, &pkt);
     if (vb_ep_is_unreliable(ep))
-        vb_model_unreliable_out(ep, step, &pkt, bytes, frame->len);
+        vb_model_unreliable_out(ep, step, &pkt);
     else if (pkt.facts & VB_OP_REQUEST)
         vb_model_ask_out(ep, step, &pkt);
     else
@@ -253,6 +272,8 @@ static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
 {
     static const struct vb_forecast nothing;
 
+    if (step->kind <= VB_STEP_FRAME_OUT)
+        vb_model_timers_due(ep->node->at);
     switch (step->kind) {
     case VB_STEP_FRAME_OUT: frame_out(ep, step); return;
     case VB_STEP_FETCH: vb_model_ask_fetch(ep, step); break;
@@ -298,6 +319,8 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
         vb_model_cq_timer(node, step);
     else
         vb_world_violate(node->world, "NIC %u: a step for no queue pair", node->index);
+    if (ep)
+        vb_model_credit_watch(ep);
     if (unit->later)
         return; // the poll has made more steps since
     if (ep)
@@ -325,10 +348,8 @@ void vb_model_failed(struct vb_ep *ep)
     ep->state = VB_QPS_ERR;
     ep->ask.rnr_wait = ep->ask.armed = ep->paced.cnp_due = false;
     ep->answer.closing = ep->answer.nak_due = ep->answer.ack_due = false;
-    ep->answer.nak_may_stand = ep->answer.last_told = false;
-    ep->answer.unanswered_count = 0;
-    for (int i = 0; i < VB_SIM_RESULTS; i++)
-        ep->answer.single[i].owed_again = false;
+    ep->answer.last_told = false;
+    ep->answer.owed_count = 0;
 }
 
 void vb_model_modified(struct vb_ep *ep, const struct vb_qpc_mods *mods)
@@ -421,6 +442,17 @@ static void check_counters(struct vb_node *node)
     check_counter(node, "qkey_violations", c->qkey_violations, t->qkey_violations);
     check_counter(node, "rx_malformed", c->rx_malformed, t->verdict[VB_RX_MALFORMED]);
     check_counter(node, "local_ack_timeout_err", c->local_ack_timeout_err, t->timeouts);
+    check_counter(node, "sent_bytes", c->sent_bytes, t->bytes_out);
+    check_counter(node, "rcvd_bytes", c->rcvd_bytes, t->bytes_in);
+    check_counter(node, "rcvd_seq_err", c->rcvd_seq_err, t->seq_naks_out);
+    check_counter(node, "packet_seq_err", c->packet_seq_err, t->seq_naks_in);
+    check_counter(node, "rcvd_rnr_err", c->rcvd_rnr_err, t->rnr_naks_in);
+    check_counter(node, "completer_retry_err", c->completer_retry_err, t->gaps);
+    check_counter(node, "retry_exceeded_err", c->retry_exceeded_err, t->ended_by_retries);
+    check_counter(node, "retry_rnr_exceeded_err", c->retry_rnr_exceeded_err, t->ended_by_rnr);
+    check_counter(node, "rx_send_requests", c->rx_send_requests, t->sends);
+    check_counter(node, "rx_write_requests", c->rx_write_requests, t->writes);
+    check_counter(node, "rx_read_requests", c->rx_read_requests, t->reads);
     check_counter(node, "rx_atomic_requests", c->rx_atomic_requests, t->atomics);
     check_counter(node, "rx_flush_requests", c->rx_flush_requests, t->flushes);
     check_counter(node, "cq_overrun", c->cq_overrun, t->overruns);

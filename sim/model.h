@@ -104,14 +104,21 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
 void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
 void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step);
 void vb_model_ask_idle(struct vb_ep *ep);
+// Goes back with one attempt fewer; false: there was none left.
+bool vb_model_retry(struct vb_ep *ep);
+// No timer of the unit's queue pairs is overdue; none of this one will be.
+void vb_model_timers_due(struct vb_unit *unit);
+void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits);
+// After each step: whether the next request is held back for want of a receive.
+void vb_model_credit_watch(struct vb_ep *ep);
 // What all queue pairs of the same unit have in flight to this one's peer. The window they share
 // never gets smaller than the least.
 enum {
     VB_MODEL_WINDOW_MIN = 8 * 1024
 };
 uint64_t vb_model_peer_cost(struct vb_ep *ep);
-// The peer has executed a packet of ours: it must be one that we sent.
-void vb_model_ask_executed(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet);
+// The packet lies inside of a READ request, not at its start.
+bool vb_model_is_inside_read(struct vb_ep *ep, int64_t packet);
 // A request may fail for a local reason only if there is one.
 bool vb_model_is_locally_wrong(struct vb_ep *ep, const struct vb_work *work, uint8_t syndrome);
 // Everything before this packet is done with.
@@ -142,6 +149,28 @@ uint64_t vb_model_credit_wait_ns(const struct vb_ep *ep); // at most
 // A packet of the request is about to be counted as sent.
 void vb_model_credit_out(struct vb_ep *ep, const struct vb_work *work);
 
+// frames
+// A frame was written; a NIC takes one, and NULL if nobody sent it so.
+void vb_model_cnp_sent(struct vb_ep *ep, const struct vb_ip *to, const uint8_t *bytes,
+                       uint32_t len);
+void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
+                         const uint8_t *bytes, uint32_t len);
+struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb_rx_frame *frame);
+// Nothing came of it, or of a requester's packet or the answer to that.
+void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why);
+void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why);
+// The requester goes back: what got lost before is no reason any more.
+void vb_model_sends_again(struct vb_ep *ep);
+// Of the network.
+void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_ip *src,
+                         const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
+// No frame is anywhere: each that was sent was dropped by the network or taken by a NIC.
+void vb_model_judge_book(struct vb_ep *ep);
+// No acknowledgement came in time: something must have got lost.
+void vb_model_judge_timeout(struct vb_ep *ep);
+// It gives up for want of attempts.
+void vb_model_judge_end(struct vb_ep *ep);
+
 // responder
 void vb_model_answer_start(struct vb_ep *ep, const struct vb_qpc_mods *mods);
 // The next packet in sequence; also whether a peer may use a key for something.
@@ -152,8 +181,10 @@ bool vb_model_may_access_in(struct vb_ep *ep, uint32_t pd, uint32_t rkey, uint64
                             uint32_t len, uint32_t need, uint32_t *offset);
 bool vb_model_may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_t len,
                          uint32_t need, uint32_t *offset);
-void vb_model_remember_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first,
-                            uint32_t pd);
+// An answer of its own is owed.
+void vb_model_owe(struct vb_ep *ep, const struct vb_owed *owed);
+void vb_model_owe_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t first, uint32_t pd,
+                       bool again);
 // The former value that an atomic found. False: none was executed as this packet.
 bool vb_model_answer_result(struct vb_ep *ep, int64_t packet, uint64_t *old);
 void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
@@ -161,12 +192,10 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
 void vb_model_answer_idle(struct vb_ep *ep);
 // The host prepares for an end: what came is acknowledged, asked for or not.
 void vb_model_settle(struct vb_ep *ep);
-// The peer has stored a response of ours: it must be one that we sent.
-void vb_model_answer_stored(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet);
 
 // unreliable services
 void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
-                             const struct vb_packet *pkt, const uint8_t *bytes, uint32_t len);
+                             const struct vb_packet *pkt);
 void vb_model_unreliable_in(struct vb_ep *ep, const struct vb_rx_frame *frame,
                             const struct vb_packet *pkt, struct vb_forecast *f);
 // Whether the service knows the operation.

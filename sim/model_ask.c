@@ -8,10 +8,6 @@
 
 #include <string.h>
 
-enum {
-    ASK_NS = 1000000, // how long nothing in flight may ask for an acknowledgement
-};
-
 static struct vb_coverage *cover_of(struct vb_ep *ep)
 {
     return ep->node->world->cover;
@@ -84,6 +80,7 @@ static void advance(struct vb_ep *ep, int64_t to)
     a->retries_left = ep->link.retry_cnt;
     a->rnr_left = ep->link.rnr_retry;
     a->gap_seen = a->may_probe = false;
+    a->tries_healed = 0;
     if (!a->rnr_wait) {
         a->armed = a->una < a->sent_end;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
@@ -235,32 +232,40 @@ void vb_model_ask_exec(struct vb_ep *ep, const struct vb_step *step)
 
 // ---- answers in
 
-static void go_back(struct vb_asking *a)
+static void go_back(struct vb_ep *ep)
 {
+    struct vb_asking *a = &ep->ask;
+
+    vb_model_sends_again(ep);
     a->cursor = a->asked_end = a->una;
     a->ask_due = false;
 }
 
-static enum vb_rx_verdict gap(struct vb_ep *ep)
+static enum vb_rx_verdict gap(struct vb_ep *ep, int64_t packet)
 {
-    if (!ep->ask.gap_seen) {
+    if (ep->ask.gap_seen) {
+        vb_model_lost(ep, packet, VB_EXCUSE_TIMEOUT_OVERTAKEN);
+    } else {
         ep->ask.gap_seen = ep->ask.went_back = ep->ask.may_probe = true;
-        go_back(&ep->ask);
+        ep->node->tally.gaps++;
+        go_back(ep);
     }
     return VB_RX_GAP;
 }
 
-// One attempt fewer; true: there was one left.
-static bool retry(struct vb_ep *ep)
+bool vb_model_retry(struct vb_ep *ep)
 {
     struct vb_asking *a = &ep->ask;
 
     if (a->retries_left == 0) {
+        vb_model_judge_end(ep);
+        ep->node->tally.ended_by_retries++;
         fail(ep, VB_SYN_RETRY_EXC);
         return false;
     }
     a->retries_left--;
-    go_back(a);
+    a->tries_healed += ep->node->world->phase != VB_PHASE_FAULTS;
+    go_back(ep);
     a->went_back = a->may_probe = true;
     return true;
 }
@@ -278,7 +283,8 @@ static enum vb_rx_verdict on_nak(struct vb_ep *ep, unsigned code)
 
     if (code == VB_NAK_PSN_SEQUENCE) {
         vb_cover(cover_of(ep), VB_COVER_NAK_SEQUENCE);
-        return retry(ep) ? VB_RX_RETRY : VB_RX_FATAL;
+        ep->node->tally.seq_naks_in++;
+        return vb_model_retry(ep) ? VB_RX_RETRY : VB_RX_FATAL;
     }
     if (code > VB_NAK_REMOTE_OPERATION) {
         fail(ep, VB_SYN_BAD_RESP);
@@ -294,16 +300,18 @@ static enum vb_rx_verdict on_rnr(struct vb_ep *ep, unsigned code)
     struct vb_asking *a = &ep->ask;
 
     vb_cover(cover_of(ep), VB_COVER_NAK_RNR);
+    ep->node->tally.rnr_naks_in++;
     if (a->rnr_wait)
         return VB_RX_STALE;
     if (ep->link.rnr_retry != VB_RETRY_INFINITE) {
         if (a->rnr_left == 0) {
+            ep->node->tally.ended_by_rnr++;
             fail(ep, VB_SYN_RNR_RETRY_EXC);
             return VB_RX_FATAL;
         }
         a->rnr_left--;
     }
-    go_back(a);
+    go_back(ep);
     a->rnr_wait = a->may_probe = true;
     a->armed = false;
     a->rnr_until_ns = ep->node->world->now_ns + vb_rnr_timer_ns((uint8_t)code);
@@ -315,6 +323,10 @@ static enum vb_rx_verdict on_ack(struct vb_ep *ep, const struct vb_packet *pkt)
     unsigned kind = vb_aeth_kind_of(pkt->syndrome), value = vb_aeth_value_of(pkt->syndrome);
     int64_t packet = vb_model_ask_packet(&ep->ask, pkt->psn);
 
+    // Behind a forged packet the peer misses one that was never sent, and says so in place of an
+    // ACK.
+    if (packet == ep->ask.sent_end && kind == VB_AETH_NAK)
+        vb_model_lost(ep, packet - 1, VB_EXCUSE_TIMEOUT_FORGED);
     if (packet >= ep->ask.sent_end)
         vb_cover(cover_of(ep), VB_COVER_GHOST_ACK);
     else if (packet < ep->ask.una)
@@ -322,9 +334,9 @@ static enum vb_rx_verdict on_ack(struct vb_ep *ep, const struct vb_packet *pkt)
     if (packet < ep->ask.una || packet >= ep->ask.sent_end || kind == 2)
         return VB_RX_STALE;
     if (kind == VB_AETH_ACK)
-        return acknowledge(ep, packet + 1) ? VB_RX_APPLIED : gap(ep);
+        return acknowledge(ep, packet + 1) ? VB_RX_APPLIED : gap(ep, packet);
     if (!acknowledge(ep, packet))
-        return gap(ep);
+        return gap(ep, packet);
     return kind == VB_AETH_RNR ? on_rnr(ep, value) : on_nak(ep, value);
 }
 
@@ -347,7 +359,6 @@ static enum vb_rx_verdict take_response(struct vb_ep *ep, const struct vb_packet
         return VB_RX_FATAL;
     }
     f->bytes = pkt->payload;
-    vb_model_answer_stored(ep->peer, pkt, ep->ask.una);
     advance(ep, ep->ask.una + 1);
     return VB_RX_APPLIED;
 }
@@ -387,7 +398,7 @@ static enum vb_rx_verdict on_response(struct vb_ep *ep, const struct vb_packet *
         return VB_RX_STALE;
     }
     if (!acknowledge(ep, packet))
-        return gap(ep);
+        return gap(ep, packet);
     const struct vb_work *work = vb_ep_work(ep, a->done);
     if (a->done == a->begun || !vb_work_awaits(work))
         return VB_RX_STALE;
@@ -415,79 +426,7 @@ void vb_model_ask_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_fo
         f->verdict = on_response(ep, pkt, f);
 }
 
-// ---- time
-
-static uint64_t ask_wait_ns(const struct vb_ep *ep)
-{
-    uint64_t timeout_ns = 4096ull << ep->link.timeout;
-    return timeout_ns < ASK_NS ? timeout_ns : ASK_NS;
-}
-
-// Nothing in flight asks for an acknowledgement.
-static void on_ask_timer(struct vb_ep *ep)
-{
-    struct vb_asking *a = &ep->ask;
-    uint64_t now = ep->node->world->now_ns;
-
-    VB_MODEL_CHECK(ep, a->armed && a->una < a->sent_end && !a->rnr_wait && a->asked_end <= a->una,
-                   "asked for an acknowledgement that is on its way");
-    VB_MODEL_CHECK(ep, now >= a->armed_ns + ask_wait_ns(ep), "asked too early");
-    a->ask_due = a->cursor == a->sent_end; // it asks as soon as there is room to send
-    a->armed_ns = a->resent_ns = now;      // and waits on until then
-}
-
-// After going back the time may run on or start with the next packet: both are in time.
-void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
-{
-    struct vb_asking *a = &ep->ask;
-    uint64_t now = ep->node->world->now_ns;
-
-    if (step->opcode == VB_REQ_TIMER_NONE) {
-        vb_model_rate_timer(ep);
-        return;
-    }
-    if (step->opcode == VB_REQ_TIMER_ASK) {
-        on_ask_timer(ep);
-        return;
-    }
-    a->may_probe = true;
-    if (step->opcode == VB_REQ_TIMER_CREDIT) {
-        VB_MODEL_CHECK(ep, !a->rnr_wait, "asked for credits during a RNR wait");
-        a->armed = false;
-        return;
-    }
-    if (a->rnr_wait) {
-        VB_MODEL_CHECK(ep, now >= a->rnr_until_ns, "waited too short after a RNR NAK");
-        a->rnr_wait = false;
-        vb_cover(cover_of(ep), VB_COVER_RNR_WAIT);
-        return;
-    }
-    VB_MODEL_CHECK(ep, a->armed && a->una < a->sent_end, "a timer fired with nothing in flight");
-    VB_MODEL_CHECK(ep, now >= a->armed_ns + (4096ull << ep->link.timeout),
-                   "an acknowledgement timed out too early");
-    vb_cover(cover_of(ep), VB_COVER_TIMEOUT);
-    ep->node->tally.timeouts++;
-    a->armed = a->gap_seen = false;
-    retry(ep);
-    a->went_back = false;
-}
-
-// Held by credits it has their timer; while it also waits for the peer's window it has either.
-static uint64_t deadline_of(const struct vb_ep *ep, bool held, bool waits)
-{
-    const struct vb_asking *a = &ep->ask;
-    uint64_t ask_ns = ep->node->world->now_ns + vb_model_credit_wait_ns(ep);
-    uint64_t retry_ns = UINT64_MAX;
-
-    if (a->rnr_wait)
-        return a->rnr_until_ns;
-    if (waits)
-        return UINT64_MAX; // those whose packets fill the window have timers
-    if (a->armed && !a->went_back)
-        retry_ns =
-            a->resent_ns + (a->asked_end > a->una ? 4096ull << ep->link.timeout : ask_wait_ns(ep));
-    return held ? ask_ns : retry_ns;
-}
+// ---- at rest
 
 void vb_model_ask_idle(struct vb_ep *ep)
 {
@@ -509,17 +448,14 @@ void vb_model_ask_idle(struct vb_ep *ep)
         vb_cover(cover_of(ep), VB_COVER_LIMIT_PEER);
     if (held && !waits)
         vb_cover(cover_of(ep), VB_COVER_CREDIT_LIMITED);
+    if (waits)
+        vb_excuse(cover_of(ep), VB_EXCUSE_WINDOW_BETWEEN);
     VB_MODEL_CHECK(ep, !a->ask_due || paced, "is idle, and asks for no acknowledgement");
     VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || paced || !wants,
                    "is idle with requests posted and none in flight");
     VB_MODEL_CHECK(ep, !drains || a->drained || a->done < a->begun,
                    "is idle and drained, and has not said so");
-    VB_MODEL_CHECK(ep, !in_flight || a->rnr_wait || held || a->armed || waits || paced,
-                   "is idle in flight without a timer");
-    bool goes_again = paced && a->cursor < a->sent_end; // it has gone back, and nothing runs
-    VB_MODEL_CHECK(ep,
-                   goes_again || vb_pu_deadline(vb_ep_unit(ep)->pu) <= deadline_of(ep, held, waits),
-                   "is idle, and its timer will fire too late or never");
+    vb_model_timer_idle(ep, held, waits || paced);
     if (paced)
         vb_cover(cover_of(ep), VB_COVER_CC_HELD);
     if (a->begun < a->fetched && in_flight && (vb_ep_work(ep, a->begun)->flags & VB_WR_FENCE) &&

@@ -41,6 +41,7 @@ static void overrun(struct vb_ep *ep, struct vb_simcq *cq)
 
     VB_MODEL_CHECK(ep, node->world->scen.tight, "overflowed CQ %u", cq->cqn);
     node->tally.overruns++;
+    vb_excuse(node->world->cover, VB_EXCUSE_CQ_OVERRUN);
     if (!cq->broken)
         vb_model_expect(node, VB_EVENT_CQ_ERR, cq->cqn);
     cq->broken = true;
@@ -91,6 +92,8 @@ void vb_model_published(struct vb_node *node, const struct vb_unit *unit, bool e
             uint64_t paced_ns; // the acknowledgement may be behind a response that waits
             bool open = due->ep->state == VB_QPS_RTS || due->ep->state == VB_QPS_RTR ||
                         due->ep->state == VB_QPS_SQD;
+            if (early && due->receive)
+                vb_excuse(node->world->cover, VB_EXCUSE_SEEN_EARLY);
             if (early || !due->receive || due->syndrome != VB_SYN_OK || !open ||
                 vb_ep_is_unreliable(due->ep) || // which acknowledges nothing
                 vb_model_rate_holds(due->ep, &paced_ns))
@@ -123,6 +126,8 @@ static void judge_error(struct vb_ep *ep, const struct vb_work *work, uint8_t sy
         right = syndrome == a->fail_syndrome;
     else if (!a->flushing)
         right = a->may_flush && (right || vb_model_is_locally_wrong(ep, work, syndrome));
+    if (!a->flushing && !a->fail_syndrome && syndrome != VB_SYN_FLUSH)
+        vb_excuse(ep->node->world->cover, VB_EXCUSE_OWN_FAULT_FIRST);
     VB_MODEL_CHECK(ep, right, "request %llu failed with syndrome 0x%02x, expected 0x%02x",
                    (unsigned long long)work->wr_id, syndrome,
                    a->flushing || !a->fail_syndrome ? VB_SYN_FLUSH : a->fail_syndrome);
@@ -292,6 +297,8 @@ void vb_model_polled(struct vb_node *node, uint32_t index, const struct vb_wc *w
             due->flags, due->imm);
         return;
     }
+    if (due->syndrome != VB_SYN_OK)
+        vb_excuse(node->world->cover, VB_EXCUSE_ERROR_FIELDS);
     vb_digest_add(&node->world->digest, wc->wr_id << 8 | (uint64_t)wc->status);
     if (due->receive)
         due->ep->answer.polled++;

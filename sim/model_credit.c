@@ -61,9 +61,13 @@ void vb_model_credit_told(struct vb_ep *ep, const struct vb_packet *pkt)
     VB_MODEL_CHECK(ep, a->closing || code >= code_of(unused < half ? unused : half),
                    "told %u credits with %llu receives unused", credits[code],
                    (unsigned long long)unused);
+    if (code < code_of(unused))
+        vb_excuse(cover_of(ep), VB_EXCUSE_CREDITS_HALF);
     vb_cover(cover_of(ep), code ? VB_COVER_CREDIT_SOME : VB_COVER_CREDIT_ZERO);
-    a->told = true;
     a->told_limit = a->msn + credits[code];
+    if (!a->told)
+        a->ack_limit = a->told_limit;
+    a->told = true;
 }
 
 void vb_model_credit_answer_idle(struct vb_ep *ep)

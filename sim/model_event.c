@@ -110,6 +110,8 @@ void vb_model_cq_timer(struct vb_node *node, const struct vb_step *step)
         if (is_wanted(cq) && cq->told_ns && node->world->now_ns < cq->told_ns + cq->hold_ns)
             vb_world_violate(node->world, "NIC %u: the event of CQ %u waited too short",
                              node->index, cq->cqn);
+        if (is_wanted(cq) && !cq->told_ns)
+            vb_excuse(node->world->cover, VB_EXCUSE_EVENT_RETIMED);
         if (is_wanted(cq))
             vb_cover(node->world->cover, VB_COVER_CQ_HELD_TIME);
         fire(node, cq, true);
@@ -161,6 +163,7 @@ static bool is_foreseen(struct vb_node *node, const struct vb_event *e, uint32_t
         ++*seen;
         return true;
     }
+    vb_excuse(node->world->cover, VB_EXCUSE_EVENT_ANY_STEP);
     return (e->kind == VB_EVENT_SQ_DRAINED && is_drained(node, e->number)) ||
            (e->kind == VB_EVENT_QP_LAST_WQE && vb_model_is_last(node, e->number));
 }

@@ -36,7 +36,7 @@ bool vb_model_may_access(struct vb_ep *ep, uint32_t rkey, uint64_t addr, uint32_
 static enum vb_rx_verdict refuse(struct vb_ep *ep, enum vb_nak code)
 {
     ep->answer.closing = true;
-    ep->answer.nak_due = ep->answer.nak_may_stand = false;
+    ep->answer.nak_due = false;
     ep->answer.nak_syndrome = vb_aeth_syndrome(VB_AETH_NAK, code);
     if (code == VB_NAK_INVALID_REQUEST)
         vb_model_expect_event(ep, VB_EVENT_QP_REQ_ERR);
@@ -58,17 +58,24 @@ static enum vb_rx_verdict refuse_access(struct vb_ep *ep, uint32_t rkey)
     return refuse(ep, VB_NAK_REMOTE_ACCESS);
 }
 
+// The missing packet came before the complaint left, which stands if others behind it were dropped.
+static void reconsider_nak(struct vb_answering *a)
+{
+    bool sequence = a->nak_syndrome == vb_aeth_syndrome(VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+
+    a->nak_due &= sequence && a->far >= a->epsn;
+    a->silent = a->nak_due;
+}
+
 static enum vb_rx_verdict accept(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t packets)
 {
     struct vb_answering *a = &ep->answer;
 
     a->epsn += packets;
-    a->silent = false;
     a->unasked = !pkt->ack_request;
     a->unacked |= a->unasked;
     a->ack_due |= a->nak_due || pkt->ack_request;
-    a->nak_may_stand |= a->nak_due;
-    a->nak_due = false;
+    reconsider_nak(a);
     if (pkt->facts & VB_OP_LAST) {
         a->message = VB_SIM_NO_MESSAGE;
         a->msn = (a->msn + 1) & VB_PSN_MASK;
@@ -81,7 +88,6 @@ static enum vb_rx_verdict not_ready(struct vb_ep *ep)
     struct vb_answering *a = &ep->answer;
 
     a->silent = a->nak_due = true;
-    a->nak_may_stand = false;
     a->nak_syndrome = vb_aeth_syndrome(VB_AETH_RNR, ep->link.min_rnr_timer);
     return VB_RX_RNR;
 }
@@ -132,6 +138,7 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
             return not_ready(ep);
         a->filled = 0;
         a->message = VB_SIM_SEND_MESSAGE;
+        ep->node->tally.sends++;
     }
     const struct vb_intake *in = vb_ep_intake(ep, a->taken - 1);
     if (pkt->payload_len > in->room - a->filled)
@@ -164,6 +171,7 @@ static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt
         a->raddr = pkt->raddr;
         a->rkey = pkt->rkey;
         a->left = a->whole = pkt->dma_len;
+        ep->node->tally.writes++;
     }
     bool last = pkt->facts & VB_OP_LAST;
     if (last ? pkt->payload_len != a->left : pkt->payload_len >= a->left)
@@ -194,8 +202,8 @@ static bool are_too_many(struct vb_ep *ep)
     const struct vb_answering *a = &ep->answer;
     uint32_t owed = 0;
 
-    for (uint32_t i = 0; i < a->unanswered_count; i++)
-        owed += !a->unanswered[i].asked_again;
+    for (uint32_t i = 0; i < a->owed_count; i++)
+        owed += !a->owed[i].again;
     if (owed < ep->link.max_dest_rd_atomic)
         return false;
     VB_MODEL_CHECK(ep, ep->peer->link.max_rd_atomic > ep->link.max_dest_rd_atomic,
@@ -205,43 +213,29 @@ static bool are_too_many(struct vb_ep *ep)
     return true;
 }
 
-static bool owe_answers(struct vb_ep *ep, uint32_t packets)
-{
-    struct vb_answering *a = &ep->answer;
-
-    VB_MODEL_CHECK(ep, a->unanswered_count < VB_SIM_UNANSWERED, "has %u requests unanswered",
-                   a->unanswered_count);
-    if (a->unanswered_count == VB_SIM_UNANSWERED)
-        return false;
-    a->unanswered[a->unanswered_count++] =
-        (struct vb_unanswered){.next = a->epsn, .end = a->epsn + packets};
-    return true;
-}
-
 static enum vb_rx_verdict on_read(struct vb_ep *ep, const struct vb_packet *pkt)
 {
     struct vb_answering *a = &ep->answer;
-    uint32_t packets = vb_model_packets(ep, pkt->dma_len), offset;
+    uint32_t offset;
 
     if (pkt->dma_len > VB_MESSAGE_MAX)
         return refuse(ep, VB_NAK_INVALID_REQUEST);
     if (!vb_model_may_access(ep, pkt->rkey, pkt->raddr, pkt->dma_len, VB_REMOTE_READ, &offset))
         return refuse_access(ep, pkt->rkey);
-    if (!owe_answers(ep, packets))
-        return VB_RX_REFUSED;
-    vb_model_remember_read(ep, pkt, a->epsn, a->pd);
-    return accept(ep, pkt, packets);
+    ep->node->tally.reads++;
+    vb_model_owe_read(ep, pkt, a->epsn, a->pd, false);
+    return accept(ep, pkt, vb_model_packets(ep, pkt->dma_len));
 }
 
 static enum vb_rx_verdict owe_single(struct vb_ep *ep, const struct vb_packet *pkt,
-                                     enum vb_single_kind kind, uint64_t old)
+                                     enum vb_owed_kind kind, uint64_t old)
 {
     struct vb_answering *a = &ep->answer;
 
-    if (!owe_answers(ep, 1))
-        return VB_RX_REFUSED;
     a->single[a->single_count++ % VB_SIM_RESULTS] =
         (struct vb_single){.packet = a->epsn, .kind = kind, .old = old};
+    vb_model_owe(
+        ep, &(struct vb_owed){.kind = kind, .next = a->epsn, .end = a->epsn + 1, .raddr = old});
     return accept(ep, pkt, 1);
 }
 
@@ -318,7 +312,7 @@ static enum vb_rx_verdict on_atomic(struct vb_ep *ep, const struct vb_packet *pk
     if (bytes == 4)
         vb_cover(cover_of(ep), VB_COVER_ATOMIC_NARROW);
     ep->node->tally.atomics++;
-    return owe_single(ep, pkt, VB_SINGLE_ATOMIC, old);
+    return owe_single(ep, pkt, VB_OWED_ATOMIC, old);
 }
 
 static enum vb_rx_verdict on_atomic_write(struct vb_ep *ep, const struct vb_packet *pkt,
@@ -332,9 +326,10 @@ static enum vb_rx_verdict on_atomic_write(struct vb_ep *ep, const struct vb_pack
         return refuse_access(ep, pkt->rkey);
     if (!is_aligned(ep, pkt->raddr, offset, 8))
         return refuse(ep, VB_NAK_INVALID_REQUEST);
+    ep->node->tally.writes++;
     vb_spans_add(&f->writes, offset, 8);
     f->bytes = pkt->payload;
-    return owe_single(ep, pkt, VB_SINGLE_DONE, 0);
+    return owe_single(ep, pkt, VB_OWED_DONE, 0);
 }
 
 static enum vb_rx_verdict on_flush(struct vb_ep *ep, const struct vb_packet *pkt)
@@ -352,7 +347,7 @@ static enum vb_rx_verdict on_flush(struct vb_ep *ep, const struct vb_packet *pkt
                          whole ? 0 : pkt->dma_len, need, &offset) != VB_MEM_OK)
         return refuse_access(ep, pkt->rkey);
     ep->node->tally.flushes++;
-    return owe_single(ep, pkt, VB_SINGLE_DONE, 0);
+    return owe_single(ep, pkt, VB_OWED_DONE, 0);
 }
 
 // ---- which is which

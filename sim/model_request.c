@@ -114,6 +114,8 @@ static void judge_asking(struct vb_ep *ep, const struct vb_work *work, const str
 
     VB_MODEL_CHECK(ep, pkt->ack_request || !must, "the last packet at PSN %u asks for no ACK",
                    pkt->psn);
+    if (pkt->ack_request && !must)
+        vb_excuse(cover_of(ep), VB_EXCUSE_ASKED_WITHOUT_NEED);
     if (!pkt->ack_request)
         vb_cover(cover_of(ep), VB_COVER_UNASKED);
 }
@@ -234,6 +236,15 @@ static uint64_t position_of(struct vb_ep *ep, int64_t packet)
     return i;
 }
 
+bool vb_model_is_inside_read(struct vb_ep *ep, int64_t packet)
+{
+    uint64_t i = position_of(ep, packet);
+    const struct vb_work *work = vb_ep_work(ep, i);
+
+    return i < ep->ask.begun && work->opcode == VB_WR_READ && packet > work->first &&
+           (packet - work->first) * ep->link.mtu % READ_SEGMENT_BYTES != 0;
+}
+
 static uint64_t cost_in_flight(struct vb_ep *ep)
 {
     const struct vb_asking *a = &ep->ask;
@@ -313,6 +324,8 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
     if (!repeats && goes_back_to_ask(ep, pkt)) {
         a->cursor = a->asked_end = a->una;
         a->went_back = a->may_probe = true;
+        vb_excuse(cover_of(ep), VB_EXCUSE_WENT_BACK_TO_ASK);
+        vb_model_sends_again(ep);
     }
     uint64_t position = position_of(ep, a->cursor);
 
@@ -349,60 +362,12 @@ void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct
         a->asked_end = a->cursor;
         a->ask_due = false;
     }
-    if (!a->armed || first_asks) {
+    if (!a->armed || first_asks || a->went_back) {
         a->armed = true;
         a->armed_ns = a->resent_ns = ep->node->world->now_ns;
-    } else if (a->went_back || alone) { // it may have waited for credits
+    } else if (alone) { // it may have waited for credits
+        vb_excuse(cover_of(ep), VB_EXCUSE_TIMER_EITHER);
         a->resent_ns = ep->node->world->now_ns;
     }
     a->went_back = false;
-}
-
-// Memory that only the request itself uses still holds what was to be sent.
-static void judge_arrived_bytes(struct vb_ep *ep, const struct vb_work *work,
-                                const struct vb_packet *pkt, uint32_t offset)
-{
-    struct vb_spans spans;
-    bool same = true;
-
-    if (work->flags & VB_WR_INLINE)
-        same = memcmp(work->inlined + offset, pkt->payload, pkt->payload_len) == 0;
-    else if (work->is_private &&
-             vb_hostmem_spans(&ep->node->mem, vb_ep_user(ep), work->sge, work->num_sge, offset,
-                              pkt->payload_len, VB_LOCAL_READ, &spans) == VB_MEM_OK)
-        same = vb_hostmem_equals(&ep->node->mem, &spans, pkt->payload);
-    VB_MODEL_CHECK(ep, same, "its peer executed PSN %u with other bytes than were posted",
-                   pkt->psn);
-}
-
-void vb_model_ask_executed(struct vb_ep *ep, const struct vb_packet *pkt, int64_t packet)
-{
-    const struct vb_asking *a = &ep->ask;
-    uint64_t i = a->polled;
-
-    VB_MODEL_CHECK(ep, packet < a->sent_end, "its peer executed PSN %u, which was never sent",
-                   pkt->psn);
-    while (i < a->begun && vb_ep_work(ep, i)->first + vb_ep_work(ep, i)->psns <= packet)
-        i++;
-    const struct vb_work *work = vb_ep_work(ep, i);
-    if (i >= a->begun || work->first > packet || ep->node->world->violated)
-        return; // flushed meanwhile, and forgotten
-    uint32_t index = (uint32_t)(packet - work->first);
-    if (work->opcode == VB_WR_READ) {
-        VB_MODEL_CHECK(ep, pkt->raddr == work->raddr + (uint64_t)index * ep->link.mtu,
-                       "its peer executed a READ that was not sent");
-        return;
-    }
-    if (vb_work_awaits(work)) {
-        VB_MODEL_CHECK(ep, is_single(work, pkt), "its peer executed PSN %u as something else",
-                       pkt->psn);
-        if (work->opcode == VB_WR_ATOMIC_WRITE)
-            judge_arrived_bytes(ep, work, pkt, 0);
-        return;
-    }
-    VB_MODEL_CHECK(ep, pkt->opcode == data_opcode(work, index == 0, index + 1 == work->psns),
-                   "its peer executed opcode %u as PSN %u", pkt->opcode, pkt->psn);
-    VB_MODEL_CHECK(ep, !(pkt->facts & (VB_OP_IMM | VB_OP_IETH)) || pkt->imm == work->imm,
-                   "its peer executed PSN %u with another immediate", pkt->psn);
-    judge_arrived_bytes(ep, work, pkt, index * ep->link.mtu);
 }

@@ -84,8 +84,10 @@ static enum vb_rx_verdict on_send(struct vb_ep *ep, const struct vb_packet *pkt,
 
     if (!in)
         return drop(ep, VB_RX_RNR, VB_COVER_UC_NO_RECEIVE);
-    if (pkt->facts & VB_OP_FIRST)
+    if (pkt->facts & VB_OP_FIRST) {
         a->filled = 0;
+        ep->node->tally.sends++;
+    }
     a->message = VB_SIM_SEND_MESSAGE;
     if (pkt->payload_len > in->room - a->filled)
         return vb_model_receive_fails(ep, VB_SYN_LOCAL_LENGTH);
@@ -117,6 +119,7 @@ static enum vb_rx_verdict on_write(struct vb_ep *ep, const struct vb_packet *pkt
         a->raddr = pkt->raddr;
         a->rkey = pkt->rkey;
         a->left = a->whole = pkt->dma_len;
+        ep->node->tally.writes++;
     }
     if (last ? pkt->payload_len != a->left : pkt->payload_len >= a->left)
         return drop(ep, VB_RX_REFUSED, VB_COVER_UC_LENGTH);

@@ -48,6 +48,7 @@ bool vb_model_hands_over(struct vb_ep *ep, const struct vb_rx_frame *frame)
     struct vb_mail *m = to->mail;
     if (m->put - m->taken == ROOM) {
         ep->node->tally.no_mailbox++;
+        vb_model_frame_lost(vb_model_frame_taken(ep->node, frame), VB_EXCUSE_TIMEOUT_DROPPED);
         return true;
     }
     uint32_t at = (uint32_t)(m->put++ % (2 * ROOM));
@@ -57,6 +58,7 @@ bool vb_model_hands_over(struct vb_ep *ep, const struct vb_rx_frame *frame)
     from->handed |= 1u << to->index;
     ep->node->tally.handed_over++;
     ep->node->tally.frames_in--; // it comes once more
+    ep->node->tally.bytes_in -= frame->len;
     vb_cover(ep->node->world->cover, VB_COVER_UNIT_HANDED);
     return true;
 }

@@ -107,7 +107,7 @@ static void judge_packet(struct vb_ep *ep, const struct vb_step *step, const str
 }
 
 void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
-                             const struct vb_packet *pkt, const uint8_t *bytes, uint32_t len)
+                             const struct vb_packet *pkt)
 {
     struct vb_world *w = ep->node->world;
     const struct vb_txq *q = vb_pu_txq(ep->node->at->pu);
@@ -126,7 +126,6 @@ void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
         judge_packet(ep, step, pkt);
     if (w->violated)
         return;
-    vb_sent_add(&w->sent, &path->local, &path->remote, bytes, len);
     a->sent_end = a->cursor + 1;
     vb_model_ask_done(ep, a->sent_end);
 }
@@ -136,8 +135,6 @@ void vb_model_unreliable_out(struct vb_ep *ep, const struct vb_step *step,
 void vb_model_unreliable_in(struct vb_ep *ep, const struct vb_rx_frame *frame,
                             const struct vb_packet *pkt, struct vb_forecast *f)
 {
-    struct vb_world *w = ep->node->world;
-
     if (ep->answer.closing)
         return; // a stranger's, for all that it matters now
     if (ep->opts.service == VB_SERVICE_UD)
@@ -150,8 +147,6 @@ void vb_model_unreliable_in(struct vb_ep *ep, const struct vb_rx_frame *frame,
         vb_cover(cover_of(ep), VB_COVER_SQE_RECEIVES);
     if (ep->state == VB_QPS_SQD)
         vb_cover(cover_of(ep), VB_COVER_SQD_RECEIVES);
-    VB_MODEL_CHECK(ep, vb_sent_has(&w->sent, &frame->src, &ep->node->ip, frame->data, frame->len),
-                   "accepted PSN %u, which nobody sent so", pkt->psn);
 }
 
 const struct vb_intake *vb_model_use_receive(struct vb_ep *ep)

@@ -301,7 +301,7 @@ static void transmit(struct vb_node *node)
     }
 }
 
-static bool has_frames_to_send(struct vb_node *node)
+bool vb_node_has_frames_to_send(const struct vb_node *node)
 {
     for (uint32_t i = 0; i < node->world->scen.units; i++) {
         const struct vb_txq *q = vb_pu_txq(node->unit[i].pu);
@@ -440,7 +440,7 @@ static void take_steps(struct vb_node *node)
     if (vb_node_may_send(node, full))
         transmit(node);
     keep(node);
-    bool rests = idle && !full && !has_frames_to_send(node);
+    bool rests = idle && !full && !vb_node_has_frames_to_send(node);
     if (node->holds && (rests || vb_prng_chance(&w->prng, EARLY_PPM)))
         vb_node_publish(node, !rests);
     if (rests)

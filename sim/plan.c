@@ -173,7 +173,6 @@ bool vb_plan_local(struct vb_ep *ep, struct vb_work *work)
     }
     if (chance(ep, 50000) && take_shared(ep, work))
         return true;
-    work->is_private = true;
     return take_local(ep, &ep->local, work->len, pieces, work->sge, &work->num_sge,
                       &work->slot_end);
 }

@@ -240,7 +240,6 @@ static bool break_late(struct vb_ep *ep, struct vb_work *work)
     sge[1] = (struct vb_sge){sge->addr + mtu, sge->len - mtu, sge->lkey ^ 1u << draw(ep, 0, 31)};
     sge[0].len = mtu;
     work->num_sge = 2;
-    work->is_private = false;
     return true;
 }
 

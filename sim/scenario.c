@@ -93,6 +93,17 @@ static void draw_queues(struct vb_scenario *s)
     }
 }
 
+static void draw_storms(struct vb_scenario *s)
+{
+    struct vb_prng prng = {s->seed * 0x8cb92ba72f3d8dd7u + 7}, *p = &prng;
+
+    if (below(p, 8) != 0)
+        return;
+    s->storm_ppm = 50000 + below(p, 300000);
+    if (!s->forge_every_ns)
+        s->forge_every_ns = 40000 + below(p, 100000);
+}
+
 static void draw_shares(struct vb_scenario *s)
 {
     struct vb_prng prng = {s->seed * 0xaef17502108ef2d9u + 5}, *p = &prng;
@@ -152,6 +163,7 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
     draw_shares(s);
     draw_rates(s);
     draw_drive(s);
+    draw_storms(s);
 }
 
 static uint32_t share(struct vb_prng *p, uint32_t of)

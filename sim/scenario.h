@@ -55,6 +55,7 @@ struct vb_scenario {
     uint64_t cut_every_ns; // mean time between partitions, 0: none
     uint64_t cut_max_ns;
     uint64_t forge_every_ns;
+    uint32_t storm_ppm; // of these: many old requests come once more instead
 
     uint32_t burst_max; // steps per turn of a NIC
     uint64_t step_ns;   // longest pause between turns

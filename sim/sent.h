@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every frame that queue pairs of unreliable services ever sent, as a set of digests: what one of
-// them accepts must be in it, bit for bit, whenever it was sent.
+// The frames under way: what a queue pair accepts must be one of them, bit for bit. Each entry says
+// who sent the frame and which packet of the connection it is, so that the model knows what was
+// lost when the network drops it.
 #ifndef VB_SIM_SENT_H
 #define VB_SIM_SENT_H
 
@@ -9,17 +10,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct vb_sent {
-    uint64_t *slot; // open addressing; 0: free
-    uint32_t size;  // power of two, or 0
-    uint32_t used;
-    bool lost; // there was no memory for some
+struct vb_ep;
+
+struct vb_sent_frame {
+    uint64_t key;       // 0: a free slot
+    struct vb_ep *ep;   // the sender; NULL: forged
+    int64_t packet;     // its number, as the connection's requester counts
+    uint32_t life;      // of the connection
+    uint32_t under_way; // copies neither dropped nor taken by a NIC
+    bool answer;
 };
 
-void vb_sent_add(struct vb_sent *s, const struct vb_ip *src, const struct vb_ip *dst,
-                 const uint8_t *frame, uint32_t len);
-bool vb_sent_has(const struct vb_sent *s, const struct vb_ip *src, const struct vb_ip *dst,
-                 const uint8_t *frame, uint32_t len);
+struct vb_sent {
+    struct vb_sent_frame *slot; // open addressing
+    uint32_t size;              // power of two, or 0
+    uint32_t used;
+};
+
+// One more copy is under way. NULL: no memory.
+struct vb_sent_frame *vb_sent_add(struct vb_sent *s, const struct vb_ip *src,
+                                  const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
+// NULL: no copy is under way.
+struct vb_sent_frame *vb_sent_find(const struct vb_sent *s, const struct vb_ip *src,
+                                   const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
 void vb_sent_fini(struct vb_sent *s);
 
 #endif

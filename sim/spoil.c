@@ -266,7 +266,6 @@ bool vb_spoil_local(struct vb_ep *ep, struct vb_work *work, enum vb_bad bad)
 
     if (!sge || sge->len == 0 || work->flags & VB_WR_INLINE)
         return false;
-    work->is_private = false;
     switch (bad) {
     case VB_BAD_LKEY: sge->lkey ^= 1u << draw(ep, 0, 31); return true;
     case VB_BAD_LOCAL_BOUNDS:

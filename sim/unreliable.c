@@ -93,8 +93,10 @@ static void resume_early(struct vb_ep *ep)
     VB_MODEL_CHECK(ep, err == 0 || (err == -EBUSY && (left || !failed)),
                    "SQE to RTS was refused: %d", err);
     VB_MODEL_CHECK(ep, err != 0 || failed, "left SQE before its failed request was told");
-    if (err)
+    if (err) {
+        vb_excuse(ep->node->world->cover, VB_EXCUSE_SQE_BUSY);
         vb_cover(ep->node->world->cover, VB_COVER_SQE_BUSY);
+    }
 }
 
 static void look_after(struct vb_ep *ep)

@@ -75,6 +75,7 @@ struct vb_world *vb_world_create(const struct vb_scenario *scen, struct vb_cover
         return NULL;
     }
     shape_links(w);
+    vb_simnet_watch(w->net, vb_model_frame_fate, w);
     for (uint32_t i = 0; i < scen->nics; i++)
         w->node[i].act_at_ns = vb_prng_below(&w->prng, 1000);
     w->next_cut_ns = scen->cut_every_ns ? scen->cut_every_ns : UINT64_MAX;
@@ -128,7 +129,8 @@ static bool is_quiet(const struct vb_world *w)
                 return false;
     }
     for (uint32_t i = 0; i < w->scen.nics; i++)
-        if (vb_simnet_waiting(w->net, i) > 0 || vb_node_has_frames(&w->node[i]))
+        if (vb_simnet_waiting(w->net, i) > 0 || vb_node_has_frames(&w->node[i]) ||
+            vb_node_has_frames_to_send(&w->node[i]))
             return false;
     return vb_simnet_in_flight(w->net) == 0;
 }
@@ -149,6 +151,7 @@ static void heal(struct vb_world *w)
     w->heal_ns = w->now_ns;
     w->next_cut_ns = w->next_forge_ns = UINT64_MAX;
     vb_simnet_heal(w->net);
+    w->scen.stray_ppm = 0; // a frame that is handed over is overtaken by others
     for (uint32_t i = 0; i < w->scen.conns; i++)
         w->conn[i].ep[0].starved_until_ns = w->conn[i].ep[1].starved_until_ns = 0;
     for (uint32_t i = 0; i < w->scen.nics; i++)
@@ -163,8 +166,10 @@ static void begin_end(struct vb_world *w)
     w->heal_ns = w->now_ns;
     for (uint32_t i = 0; i < w->scen.conns; i++) {
         struct vb_conn *c = &w->conn[i];
-        for (int side = 0; side < 2; side++)
+        for (int side = 0; side < 2; side++) {
+            vb_model_judge_book(&c->ep[side]);
             vb_conn_modify(&c->ep[side], VB_QPS_ERR);
+        }
         c->state = VB_CONN_DRAIN;
         c->control_at_ns = UINT64_MAX;
     }

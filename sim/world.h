@@ -77,7 +77,10 @@ struct vb_bucket {
 // What the NIC's own counters should say.
 struct vb_tally {
     uint64_t frames_in, frames_out, timeouts;
-    uint64_t atomics, flushes;
+    uint64_t bytes_in, bytes_out;
+    uint64_t sends, writes, reads, atomics, flushes;       // begun by peers
+    uint64_t seq_naks_out, seq_naks_in, rnr_naks_in, gaps; // and gone back for
+    uint64_t ended_by_retries, ended_by_rnr;
     uint64_t overruns, handed_over, no_mailbox;
     uint64_t marked, cnps_sent, cnps_handled, cnps_ignored;
     uint64_t asked_to_count; // additions of one that peers posted
@@ -180,6 +183,7 @@ struct vb_conn {
     uint32_t index;
     struct vb_ep ep[2];
     enum vb_conn_state state;
+    uint32_t life; // times that it was begun anew
     uint64_t control_at_ns;
     struct vb_conn_mix mix;
 };
@@ -199,7 +203,7 @@ struct vb_world {
     uint64_t events;
     uint64_t works; // send work requests posted
     uint64_t works_unreliable;
-    struct vb_sent sent; // frames of unreliable services
+    struct vb_sent sent; // frames under way
     struct vb_digest digest;
     struct vb_simnet *net;
     struct vb_node node[VB_SIM_NICS_MAX];
@@ -227,8 +231,9 @@ __attribute__((format(printf, 2, 3))) void vb_world_violate(struct vb_world *w, 
 // The NIC has a new doorbell or frame.
 void vb_node_wake(struct vb_node *node);
 
-// Frames that the units have not consumed.
+// Frames that the units have not consumed, and those that the port has not taken.
 bool vb_node_has_frames(const struct vb_node *node);
+bool vb_node_has_frames_to_send(const struct vb_node *node);
 // Completions that are held back can be polled; `early`: the port may not have the answers yet.
 void vb_node_publish(struct vb_node *node, bool early);
 

@@ -77,6 +77,8 @@ struct vb_simnet {
     uint32_t host_count;
     struct link links[VB_SIMNET_HOSTS][VB_SIMNET_HOSTS];
     struct vb_simnet_stats stats;
+    vb_simnet_watcher *watcher;
+    void *watcher_ctx;
 };
 
 static bool before(const struct arrival *a, const struct arrival *b)
@@ -137,6 +139,27 @@ static void packet_put(struct vb_simnet *net, struct packet *p)
     net->free_packets = p;
 }
 
+static void tell(const struct vb_simnet *net, const struct packet *p, enum vb_simnet_fate fate)
+{
+    if (net->watcher)
+        net->watcher(net->watcher_ctx, fate, &p->src, &net->hosts[p->to]->opts.ip, p->bytes,
+                     p->len);
+}
+
+// A packet that was spoiled has been told of already.
+static void drop(struct vb_simnet *net, struct packet *p)
+{
+    if (!p->corrupted)
+        tell(net, p, VB_SIMNET_DROPPED);
+    packet_put(net, p);
+}
+
+void vb_simnet_watch(struct vb_simnet *net, vb_simnet_watcher *watcher, void *ctx)
+{
+    net->watcher = watcher;
+    net->watcher_ctx = ctx;
+}
+
 static void free_list(struct packet *p)
 {
     for (struct packet *next; p; p = next) {
@@ -190,16 +213,18 @@ static void corrupt(struct vb_simnet *net, struct packet *p)
 {
     net->stats.corrupted++;
     if (vb_prng_below(&net->prng, 16) == 0) {
+        tell(net, p, VB_SIMNET_DROPPED);
         p->len = (uint32_t)vb_prng_range(&net->prng, 1, p->len - 1);
         p->corrupted = true;
         return;
     }
     uint32_t at = (uint32_t)vb_prng_below(&net->prng, p->len);
     uint32_t n = (uint32_t)vb_prng_range(&net->prng, 1, 4);
-    for (; n > 0 && at < p->len; n--, at++) {
+    p->corrupted = at != UNCOVERED_BYTE || n > 1;
+    if (p->corrupted)
+        tell(net, p, VB_SIMNET_DROPPED);
+    for (; n > 0 && at < p->len; n--, at++)
         p->bytes[at] ^= (uint8_t)vb_prng_range(&net->prng, 1, 255);
-        p->corrupted |= at != UNCOVERED_BYTE;
-    }
 }
 
 // Draws the delay and queues the arrival. Takes the packet.
@@ -221,7 +246,7 @@ static void launch(struct vb_simnet *net, struct link *link, struct packet *p, u
     if (vb_prng_chance(&net->prng, shape->corrupt_ppm))
         corrupt(net, p);
     if (!heap_push(net, (struct arrival){at, net->order++, p}))
-        packet_put(net, p);
+        drop(net, p);
 }
 
 static struct packet *packet_copy(struct vb_simnet *net, const struct packet *p)
@@ -240,13 +265,13 @@ static void transmit(struct vb_simnet *net, struct packet *p)
     net->stats.sent++;
     if (net->now_ns < link->cut_until_ns) {
         net->stats.cut++;
-        packet_put(net, p);
+        drop(net, p);
         return;
     }
     uint64_t left_ns = serialize(net, link, p->len);
     if (left_ns == UINT64_MAX || vb_prng_chance(&net->prng, link->shape.loss_ppm)) {
         *(left_ns == UINT64_MAX ? &net->stats.tail_dropped : &net->stats.lost) += 1;
-        packet_put(net, p);
+        drop(net, p);
         return;
     }
     if (p->ecn && link->shape.mark_ppm && vb_prng_chance(&net->prng, link->shape.mark_ppm)) {
@@ -257,6 +282,7 @@ static void transmit(struct vb_simnet *net, struct packet *p)
         struct packet *copy = packet_copy(net, p);
         if (copy) {
             net->stats.duplicated++;
+            tell(net, p, VB_SIMNET_DOUBLED);
             launch(net, link, copy, left_ns);
         }
     }
@@ -373,9 +399,9 @@ static void buffer(struct vb_simnet *net, struct host *to, struct packet *p)
     p->buffered = true;
     if (to->rx_charged > to->opts.rx_buffer_bytes) {
         net->stats.overflowed++;
-        packet_put(net, p);
+        drop(net, p);
     } else if (!heap_push(net, (struct arrival){left_ns, net->order++, p})) {
-        packet_put(net, p);
+        drop(net, p);
     } else {
         to->rx_busy_until_ns = left_ns;
         to->rx_charged += vb_simnet_charge(p->len);
@@ -393,7 +419,7 @@ static void deliver(struct vb_simnet *net, struct packet *p)
     if (p->buffered)
         to->rx_charged -= vb_simnet_charge(p->len);
     if (!accept_packet(net, p)) {
-        packet_put(net, p);
+        drop(net, p);
         return;
     }
     net->stats.delivered++;
@@ -438,7 +464,7 @@ static bool funnel(struct vb_simnet *net, struct packet *p, uint64_t at_ns)
     }
     net->stats.tail_dropped += full;
     if (full || !heap_push(net, (struct arrival){to->funnel_busy_ns, net->order++, p}))
-        packet_put(net, p);
+        drop(net, p);
     return true;
 }
 

@@ -58,6 +58,17 @@ struct vb_simnet_stats {
     uint64_t false_passes;     // corrupted frames that the 16 bits left after solving did not catch
 };
 
+// What became of a frame besides arriving: it was dropped on the way, or arrives once
+// more.
+enum vb_simnet_fate {
+    VB_SIMNET_DROPPED,
+    VB_SIMNET_DOUBLED
+};
+
+// Sees the frame as it was sent, sealed.
+typedef void vb_simnet_watcher(void *ctx, enum vb_simnet_fate fate, const struct vb_ip *src,
+                               const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
+
 // NULL: no memory.
 struct vb_simnet *vb_simnet_create(uint64_t seed);
 void vb_simnet_destroy(struct vb_simnet *net); // closes the hosts' ports too
@@ -83,6 +94,9 @@ int vb_simnet_inject(struct vb_simnet *net, const struct vb_ip *src, const struc
 
 // What the system charges a socket's buffer for a frame of `len` bytes that it has not merged.
 uint32_t vb_simnet_charge(uint32_t len);
+
+// Tells the fate of every frame from now on. Injected frames always arrive.
+void vb_simnet_watch(struct vb_simnet *net, vb_simnet_watcher *watcher, void *ctx);
 
 // Moves the clock and hands frames that are due to their hosts' inboxes.
 void vb_simnet_advance(struct vb_simnet *net, uint64_t now_ns);

@@ -275,8 +275,24 @@ def check_patches(tree):
             yield str(patch.relative_to(tree.root)), 1, f"does not apply: {apply.stderr.strip()}"
 
 
+def check_excuses(tree):
+    """What the simulator's model does not judge is named, counted and listed with its reason."""
+    header, listing = "sim/excuse.h", "sim/EXCUSES.md"
+    named = re.findall(r"X\((\w+), \"", tree.texts.get(header, ""))
+    listed = re.findall(r"^\| `(\w+)` \|", tree.texts.get(listing, ""), re.MULTILINE)
+    code = "".join(text for path, text in tree.texts.items()
+                   if path.startswith("sim/") and path.endswith(".c"))
+    for name in named:
+        if listed.count(name) != 1:
+            yield listing, 1, f"lists the excuse {name} {listed.count(name)} times"
+        if f"VB_EXCUSE_{name}" not in code:
+            yield header, 1, f"nothing counts the excuse {name}"
+    for name in sorted(set(listed) - set(named)):
+        yield listing, 1, f"lists {name}, which is no excuse"
+
+
 CHECKS = (check_lines, check_heads, check_functions, check_calls, check_waits, check_state, check_layers,
-          check_dead, check_man, check_patches)
+          check_dead, check_man, check_patches, check_excuses)
 
 
 def findings(root, sources):

@@ -193,6 +193,17 @@ class TidyTest(unittest.TestCase):
         self.fails("sim/mutants/a.patch", PATCH.replace("-# A", "-# B"), "does not apply")
         self.fails("sim/mutants/chain/a.patch", PATCH.replace("-# A", "-# B"), "does not apply")
 
+    def test_excuses(self):
+        model = HEAD + '#include "sim/excuse.h"\n\nconst int excuse = VB_EXCUSE_LATE;\n'
+        more = ["sim/model.c"]
+        self.write("sim/excuse.h", HEAD + '#define VB_EXCUSES(X) X(LATE, "a timer")\n')
+        self.write("sim/model.c", model)
+        self.passes("sim/EXCUSES.md", "| `LATE` | why |\n", more)
+        self.fails("sim/EXCUSES.md", "none\n", "lists the excuse LATE 0 times", more)
+        self.fails("sim/EXCUSES.md", "| `LATE` | |\n| `EARLY` | |\n", "no excuse", more)
+        self.write("sim/EXCUSES.md", "| `LATE` | why |\n")
+        self.fails("sim/model.c", model.replace("LATE", "NONE"), "nothing counts", more)
+
     def test_command(self):
         """The program itself prints the finding and exits with 1, and with 0 when clean."""
         listing = Path(self.root, "sources.txt")

@@ -204,6 +204,42 @@ static void test_corruption_is_caught(void **state)
     pair_close(p);
 }
 
+struct fates {
+    uint64_t dropped, doubled;
+};
+
+static void count_fate(void *ctx, enum vb_simnet_fate fate, const struct vb_ip *src,
+                       const struct vb_ip *dst, const uint8_t *frame, uint32_t len)
+{
+    struct fates *f = ctx;
+
+    assert_false(vb_ip_equal(src, dst));
+    assert_true(len >= 16 && frame[0] != 0xff);
+    f->dropped += fate == VB_SIMNET_DROPPED;
+    f->doubled += fate == VB_SIMNET_DOUBLED;
+}
+
+static void test_the_fate_of_each_frame_is_told(void **state)
+{
+    (void)state;
+    const struct vb_simnet_link link = {
+        .loss_ppm = 100000, .duplicate_ppm = 50000, .corrupt_ppm = 100000};
+    struct pair *p = pair_open(&link, false, false);
+    struct fates f = {0};
+    uint32_t got = 0;
+
+    vb_simnet_watch(p->net, count_fate, &f);
+    for (int i = 0; i < 100; i++) {
+        pair_send(p, 100);
+        got += pair_receive(p, p->now_ns + 1);
+    }
+    const struct vb_simnet_stats *s = vb_simnet_stats(p->net);
+    assert_int_equal(f.doubled, s->duplicated);
+    assert_true(f.dropped > s->lost && f.dropped <= s->lost + s->corrupted);
+    assert_int_equal(got, 10000 - f.dropped + f.doubled);
+    pair_close(p);
+}
+
 static void test_what_a_frame_is_charged(void **state)
 {
     (void)state;
@@ -360,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_jitter_keeps_order_and_reordering_does_not),
         cmocka_unit_test(test_loss_and_duplication_have_their_rates),
         cmocka_unit_test(test_corruption_is_caught),
+        cmocka_unit_test(test_the_fate_of_each_frame_is_told),
         cmocka_unit_test(test_bandwidth_delays_and_a_full_queue_drops),
         cmocka_unit_test(test_a_cut_link_drops_until_it_ends),
         cmocka_unit_test(test_healing_ends_the_faults),

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference model's book of frames: which are under way, and what became of the others. A
+// requester may time out only for a reason that the book shows.
+#include "sim/model.h"
+
+static struct vb_coverage *cover_of(struct vb_ep *ep)
+{
+    return ep->node->world->cover;
+}
+
+// The side whose requests the frame is about; NULL: of an earlier life of the connection.
+static struct vb_ep *requester_of(const struct vb_sent_frame *f)
+{
+    if (!f->ep || f->life != f->ep->conn->life)
+        return NULL;
+    return f->answer ? f->ep->peer : f->ep;
+}
+
+void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
+                         const uint8_t *bytes, uint32_t len)
+{
+    struct vb_world *w = ep->node->world;
+    struct vb_sent_frame *f = vb_sent_add(&w->sent, &ep->node->ip, to, bytes, len);
+
+    if (!f) {
+        vb_world_violate(w, "no memory for the book of frames");
+        return;
+    }
+    // Copies of an earlier life may be under way: an old request came late and was answered again.
+    bool counted = f->ep == ep && f->life == ep->conn->life;
+    f->ep = ep;
+    f->life = ep->conn->life;
+    f->answer = !(pkt->facts & VB_OP_REQUEST);
+    struct vb_ep *asks = requester_of(f);
+    f->packet = vb_model_ask_packet(&asks->ask, pkt->psn);
+    asks->fate.under_way += counted ? 1 : f->under_way;
+}
+
+// A CNP is about no request.
+void vb_model_cnp_sent(struct vb_ep *ep, const struct vb_ip *to, const uint8_t *bytes, uint32_t len)
+{
+    struct vb_world *w = ep->node->world;
+    struct vb_sent_frame *f = vb_sent_add(&w->sent, &ep->node->ip, to, bytes, len);
+
+    if (f)
+        f->ep = NULL;
+    else
+        vb_world_violate(w, "no memory for the book of frames");
+}
+
+// One copy of the frame is not under way any more.
+static void ends(struct vb_sent_frame *f)
+{
+    struct vb_ep *asks = requester_of(f);
+
+    f->under_way--;
+    if (asks)
+        asks->fate.under_way--;
+}
+
+void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
+{
+    struct vb_fate *fate = &ep->fate;
+
+    if (why == VB_EXCUSE_TIMEOUT_GIVEN_UP && packet >= fate->given_up_end)
+        fate->given_up_end = packet + 1;
+    if (packet < fate->lost_end)
+        return;
+    fate->lost_end = packet + 1;
+    fate->why = why;
+}
+
+void vb_model_sends_again(struct vb_ep *ep)
+{
+    ep->fate.lost_end = ep->fate.given_up_end = 0;
+}
+
+void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why)
+{
+    struct vb_ep *asks = f ? requester_of(f) : NULL;
+
+    if (asks)
+        vb_model_lost(asks, f->packet, why);
+}
+
+struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb_rx_frame *frame)
+{
+    struct vb_sent_frame *f =
+        vb_sent_find(&node->world->sent, &frame->src, &node->ip, frame->data, frame->len);
+
+    if (f)
+        ends(f);
+    return f;
+}
+
+void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_ip *src,
+                         const struct vb_ip *dst, const uint8_t *frame, uint32_t len)
+{
+    struct vb_world *w = world;
+    struct vb_sent_frame *f = vb_sent_find(&w->sent, src, dst, frame, len);
+
+    if (!f) {
+        vb_world_violate(w, "the network has a frame that nobody sent");
+    } else if (fate == VB_SIMNET_DROPPED) {
+        ends(f);
+        vb_model_frame_lost(f, VB_EXCUSE_TIMEOUT_DROPPED);
+    } else {
+        f->under_way++;
+        struct vb_ep *asks = requester_of(f);
+        if (asks)
+            asks->fate.under_way++;
+    }
+}
+
+// Datagrams may go where nobody is.
+void vb_model_judge_book(struct vb_ep *ep)
+{
+    VB_MODEL_CHECK(ep, ep->opts.service == VB_SERVICE_UD || ep->fate.under_way == 0,
+                   "%lld frames have gone nowhere", (long long)ep->fate.under_way);
+}
+
+// ---- timeouts
+
+static bool listens(const struct vb_ep *ep)
+{
+    return ep->state == VB_QPS_RTR || ep->state == VB_QPS_RTS || ep->state == VB_QPS_SQD;
+}
+
+static bool owes(const struct vb_answering *a)
+{
+    return a->owed_count > 0 || a->ack_due || a->nak_due || a->closing;
+}
+
+static bool is_given_up(const struct vb_ep *ep)
+{
+    return ep->fate.given_up_end > ep->ask.una;
+}
+
+// Why the answer has not come: VB_EXCUSE_COUNT: for no reason that the book knows.
+static enum vb_excuse reason_of(struct vb_ep *ep)
+{
+    if (is_given_up(ep))
+        return VB_EXCUSE_TIMEOUT_GIVEN_UP;
+    if (ep->fate.lost_end > ep->ask.una)
+        return ep->fate.why;
+    if (ep->fate.under_way > 0)
+        return VB_EXCUSE_TIMEOUT_UNDER_WAY;
+    if (!listens(ep->peer))
+        return VB_EXCUSE_TIMEOUT_PEER_FAILED;
+    return owes(&ep->peer->answer) ? VB_EXCUSE_TIMEOUT_PEER_BUSY : VB_EXCUSE_COUNT;
+}
+
+// All that was sent since it last went back has been answered, or something is known to be amiss.
+void vb_model_judge_timeout(struct vb_ep *ep)
+{
+    enum vb_excuse why = reason_of(ep);
+
+    if (why == VB_EXCUSE_COUNT)
+        vb_model_violate(ep, "timed out at PSN %u, but its peer has all packets and lost no answer",
+                         vb_model_ask_psn(&ep->ask, ep->ask.una));
+    else
+        vb_excuse(cover_of(ep), why);
+}
+
+// In a network without faults the second attempt succeeds: only what was lost before the network
+// healed makes one necessary. The peer must be there, and must still have the answer.
+void vb_model_judge_end(struct vb_ep *ep)
+{
+    bool given_up = is_given_up(ep);
+    uint64_t until_ns;
+    bool paced = owes(&ep->peer->answer) && vb_model_rate_holds(ep->peer, &until_ns);
+
+    if (ep->node->world->phase == VB_PHASE_FAULTS)
+        return;
+    VB_MODEL_CHECK(ep, ep->ask.tries_healed == 0 || given_up || paced || !listens(ep->peer),
+                   "ends by retries at PSN %u, %u of them after the network healed",
+                   vb_model_ask_psn(&ep->ask, ep->ask.una), ep->ask.tries_healed);
+    vb_excuse(cover_of(ep), given_up            ? VB_EXCUSE_END_GIVEN_UP
+                            : paced             ? VB_EXCUSE_END_PACED
+                            : listens(ep->peer) ? VB_EXCUSE_END_SPENT
+                                                : VB_EXCUSE_END_PEER_FAILED);
+}
