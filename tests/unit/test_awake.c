@@ -29,19 +29,20 @@ enum {
 // Of the helper of end 1. It dozes on descriptors, of which one is there to wake it; it rests
 // without that one, while the program polls.
 static struct {
-    struct vb_nic *nic;
+    struct vb_nic *_Atomic nic;
     atomic_uint dozes, rests;
     atomic_bool for_ever; // the last doze had no time limit
 } helper;
 
 static void note(const struct pollfd *fds, nfds_t count, bool for_ever)
 {
+    const struct vb_nic *nic = atomic_load(&helper.nic);
     bool wakes = false;
 
-    if (!helper.nic || !pthread_equal(pthread_self(), helper.nic->helper.thread))
+    if (!nic || !pthread_equal(pthread_self(), nic->helper.thread))
         return;
     for (nfds_t i = 0; i < count; i++)
-        wakes = wakes || fds[i].fd == helper.nic->helper.wake_fd;
+        wakes = wakes || fds[i].fd == nic->helper.wake_fd;
     if (wakes)
         atomic_store(&helper.for_ever, for_ever);
     atomic_fetch_add(wakes ? &helper.dozes : &helper.rests, 1);

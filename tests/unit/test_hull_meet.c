@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -348,15 +347,14 @@ static void fill(int fd, uint64_t bytes)
 
 // What the hull's thread gives back to the system itself in a turn: the bytes of what it closes and
 // unmaps. The C library's calls are replaced.
-static struct {
+static _Thread_local struct {
     bool watched;
-    pthread_t thread;
     uint64_t bytes;
 } given_back;
 
 static void note_bytes(uint64_t bytes)
 {
-    if (given_back.watched && pthread_equal(pthread_self(), given_back.thread))
+    if (given_back.watched)
         given_back.bytes += bytes;
 }
 
@@ -378,7 +376,6 @@ int munmap(void *at, size_t bytes)
 static uint64_t turn_and_count(struct vb_hull *hull)
 {
     given_back.bytes = 0;
-    given_back.thread = pthread_self();
     given_back.watched = true;
     vb_hull_turn(hull);
     given_back.watched = false;
