@@ -10,6 +10,7 @@
 #include "base/fifo.h"
 #include "base/spin.h"
 #include "verbena/nic.h"
+#include "verbena/wqe.h"
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -155,8 +156,7 @@ struct vb_verbs_xrcd {
 
 struct vb_verbs_ah {
     struct ibv_ah ah;
-    struct ibv_ah_attr attr;
-    uint32_t source; // as of struct vb_send_wr
+    struct vb_send_to to; // but for the queue pair and its key
 };
 
 // What ibv_wr_start() has begun.
@@ -327,6 +327,13 @@ void vb_verbs_tell(struct ibv_context *context, const struct vb_wc *wc);
 
 // ---- refuse.c
 void vb_verbs_refuse_ops(struct verbs_context *ops);
+
+// ---- ah.c: paths
+// Why there is no such path, or NULL. *error is changed if it is not EINVAL.
+const char *vb_verbs_judge_path(struct ibv_context *context, const struct ibv_ah_attr *attr,
+                                int *error);
+// The hop limit that packets get; 0: the system's.
+uint8_t vb_verbs_hop_limit(const struct ibv_ah_attr *attr);
 
 // ---- cq.c, srq.c, qp.c, event.c
 void vb_verbs_wait_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
