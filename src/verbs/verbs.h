@@ -291,6 +291,15 @@ struct vb_verbs_address {
 // The i-th address to try, best first. False: no more.
 bool vb_verbs_address(uint32_t i, struct vb_verbs_address *address);
 enum ibv_mtu vb_verbs_active_mtu(void);
+
+// The link below an address, as it is now.
+struct vb_verbs_link {
+    uint32_t index; // of the interface; 0: nobody has the address any more
+    bool up;        // and has a carrier
+    uint32_t mbps;  // 0: it does not say
+};
+
+struct vb_verbs_link vb_verbs_link(const uint8_t gid[16]);
 uint64_t vb_verbs_guid(void); // of this machine, in network byte order
 
 // ---- gid.c

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbs programs of our own, in plain C against <infiniband/verbs.h>, under `verbena run`: every byte
 and every status is theirs to judge (verify.c, life.c, ends.c,
-surface.c, wrong.c). And the launcher itself."""
+surface.c, wrong.c, path.c, refused.c). And the launcher itself."""
 
 import contextlib
 import os
@@ -66,6 +66,20 @@ class Programs(unittest.TestCase):
         for port in both_ports():
             with self.subTest(port=port):
                 done = self.succeeds("--port", port, "--", program("surface"))
+                self.assertIn("all ok", done.stdout)
+                self.assertEqual(done.stderr, "")
+
+    def test_paths(self):
+        """Headers of datagrams are seen where there are packets."""
+        for port, words in (("udp", ["0"]), ("auto", []), ("shm", [])):
+            with self.subTest(port=port):
+                done = self.succeeds("--port", port, "--", program("path"), *words)
+                self.assertIn("all ok", done.stdout)
+
+    def test_refused(self):
+        for port in both_ports():
+            with self.subTest(port=port):
+                done = self.succeeds("--port", port, "--", program("refused"))
                 self.assertIn("all ok", done.stdout)
                 self.assertEqual(done.stderr, "")
 
