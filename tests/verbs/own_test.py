@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbs programs of our own, in plain C against <infiniband/verbs.h>, under `verbena run`: every byte
 and every status is theirs to judge (verify.c, life.c, ends.c,
-surface.c, wrong.c, path.c, refused.c). And the launcher itself."""
+surface.c, wrong.c, path.c, refused.c, small.c). And the launcher itself."""
 
 import contextlib
 import os
@@ -75,6 +75,9 @@ class Programs(unittest.TestCase):
             with self.subTest(port=port):
                 done = self.succeeds("--port", port, "--", program("path"), *words)
                 self.assertIn("all ok", done.stdout)
+
+    def test_small(self):
+        self.assertIn("all ok", self.succeeds("--", program("small")).stdout)
 
     def test_refused(self):
         for port in both_ports():

@@ -176,8 +176,7 @@ static void probe(const char *word)
     memcpy(&verb, &found, sizeof verb);
     errno = 0;
     uint64_t said = verb(0, 0, 0, 0, 0, 0);
-    bool refused =
-        said == EOPNOTSUPP || ((said == 0 || (int)said == -1) && errno == EOPNOTSUPP);
+    bool refused = said == EOPNOTSUPP || ((said == 0 || (int)said == -1) && errno == EOPNOTSUPP);
     printf("%s %s\n", word, refused ? "EOPNOTSUPP" : "something else");
 }
 
