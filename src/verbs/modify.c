@@ -55,12 +55,16 @@ static int optional(uint32_t service, enum ibv_qp_state from, enum ibv_qp_state 
     const int running = own | IBV_QP_CUR_STATE | IBV_QP_RATE_LIMIT |
                         (nacks ? IBV_QP_MIN_RNR_TIMER : 0) | (ud ? 0 : IBV_QP_PATH_MIG_STATE);
 
+    // Either half of XRC is given what both halves of RC need (perftest does so).
+    const bool half = service == VB_SERVICE_XRC_SEND || service == VB_SERVICE_XRC_RECV;
+
     switch (to) {
     case IBV_QPS_INIT: return own | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    case IBV_QPS_RTR: return own | IBV_QP_PKEY_INDEX;
+    case IBV_QPS_RTR:
+        return own | IBV_QP_PKEY_INDEX |
+               (half ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
     case IBV_QPS_RTS:
-        return running |
-               (from == IBV_QPS_RTR && service == VB_SERVICE_XRC_RECV ? IBV_QP_TIMEOUT : 0);
+        return running | (half && from == IBV_QPS_RTR ? needed(VB_SERVICE_RC, from, to) : 0);
     case IBV_QPS_SQD:
         return from == IBV_QPS_SQD ? own | IBV_QP_PKEY_INDEX : IBV_QP_EN_SQD_ASYNC_NOTIFY;
     default: return IBV_QP_CUR_STATE;
