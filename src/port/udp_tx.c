@@ -44,12 +44,11 @@ static void aim(const struct udp *u, union udp_address *to, const struct vb_path
         memcpy(&to->v4.sin_addr, path->remote.b + 12, 4);
 }
 
-// Records frames [first, end) that left, as segments of one send unless singly.
-static void record(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end,
-                   bool singly)
+// Records frames [first, end) that left, as segments of one send unless singly. Apart from where it
+// is called, so that sending without a trace keeps its registers.
+static __attribute__((noinline)) void record(struct udp *u, const struct vb_txq *txq,
+                                             uint32_t first, uint32_t end, bool singly)
 {
-    if (!u->port.trace)
-        return;
     uint64_t now = vb_clock_ns();
     for (uint32_t i = first; i < end; i++)
         vb_trace_sent(u->port.trace, now, singly ? 0 : (uint16_t)(i - first), txq, &txq->frame[i]);
@@ -175,16 +174,16 @@ static void load(struct udp *u, unsigned m, struct vb_txq *txq, uint32_t first, 
 
 // Frames of services without acknowledgements wait for a receiver that is full. Those that share a
 // send with others go as the first one.
-static bool may_leave(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end)
+static inline bool may_leave(struct udp *u, const struct vb_txq *txq,
+                             const struct vb_tx_frame *head, uint32_t frames)
 {
-    const struct vb_tx_frame *head = &txq->frame[first];
     const uint8_t *bth = txq->arena + head->offset;
     uint8_t transport = bth[0] & TRANSPORT_BITS;
 
     if (__builtin_expect(transport != VB_UC_BASE && transport != VB_UD_BASE, 1))
         return true;
-    return vb_udp_has_room(u, &head->path->remote, vb_get_be24(bth + 5), end - first,
-                           (end - first) * head->len, first == txq->taken);
+    return vb_udp_has_room(u, &head->path->remote, vb_get_be24(bth + 5), frames, frames * head->len,
+                           head == &txq->frame[txq->taken]);
 }
 
 // Fills messages from frames [txq->taken, …). Returns how many; *next is the frame to go on with.
@@ -196,7 +195,7 @@ static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
     while (i < txq->count && m < UDP_TX_MESSAGES) {
         uint32_t end = run_end(u, txq, i);
         const struct vb_path *path = txq->frame[i].path;
-        if (!may_leave(u, txq, i, end))
+        if (!may_leave(u, txq, &txq->frame[i], end - i))
             break;
         if (__builtin_expect(is_other(u, path), 0) && !vb_udp_attr_turn(u, &path->attr, m == 0))
             break;
@@ -228,7 +227,7 @@ static bool send_singly(struct udp *u, unsigned m, struct vb_txq *txq)
             if (is_full(errno))
                 return false;
             u->port.stats.tx_errors++;
-        } else {
+        } else if (u->port.trace) {
             record(u, txq, i, i + 1, true);
         }
         txq->taken = i + 1;
@@ -262,7 +261,7 @@ static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
     while (m < count) {
         int sent = sendmmsg(u->fd, tx->msg + m, count - m, 0);
         if (sent > 0) {
-            for (unsigned i = m; i < m + (unsigned)sent; i++)
+            for (unsigned i = m; u->port.trace && i < m + (unsigned)sent; i++)
                 record(u, txq, tx->first[i], tx->end[i], false);
             m += (unsigned)sent;
             txq->taken = tx->end[m - 1];
@@ -276,12 +275,11 @@ static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
 }
 
 // One frame alone is where latency counts: the cheapest call, no control message, no list.
-static void send_one(struct udp *u, struct vb_txq *txq)
+static inline void send_one(struct udp *u, struct vb_txq *txq, const struct vb_tx_frame *f)
 {
-    struct vb_tx_frame *f = &txq->frame[txq->taken];
     uint8_t *bytes = txq->arena + f->offset;
     union udp_address *to = &u->tx.to[0];
-    if (!may_leave(u, txq, txq->taken, txq->taken + 1))
+    if (!may_leave(u, txq, f, 1))
         return;
     aim(u, to, f->path);
     vb_tx_seal(txq, f, 0);
@@ -289,7 +287,7 @@ static void send_one(struct udp *u, struct vb_txq *txq)
         if (is_full(errno))
             return;
         u->port.stats.tx_errors++;
-    } else {
+    } else if (u->port.trace) {
         record(u, txq, txq->taken, txq->taken + 1, true);
     }
     txq->taken++;
@@ -310,7 +308,7 @@ void vb_udp_send_own(struct udp *u, struct vb_txq *txq)
 {
     const struct vb_tx_frame *f = &txq->frame[txq->taken];
     if (txq->count - txq->taken == 1 && f->body_len == 0 && !is_other(u, f->path)) {
-        send_one(u, txq);
+        send_one(u, txq, f);
         return;
     }
     if (txq->count - txq->taken == 2)
