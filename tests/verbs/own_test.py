@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
@@ -75,6 +76,24 @@ class Programs(unittest.TestCase):
             with self.subTest(port=port):
                 done = self.succeeds("--port", port, "--", program("path"), *words)
                 self.assertIn("all ok", done.stdout)
+
+    def test_paths_with_a_hull(self):
+        """Attributes reach the hull's packets, of queue pairs and of datagrams."""
+        with tempfile.TemporaryDirectory() as place:
+            config = os.path.join(place, "hull.conf")
+            with open(config, "w", encoding="utf-8") as file:
+                file.write("[nic paths]\naddress = 127.77.0.10\nport = udp\n"
+                           "[tenant *]\ncopy = yes\n")
+            hull = command.start("nic", "--config", config, VERBENA_RUNTIME_DIR=place)
+            try:
+                line = hull.stderr.readline()
+                self.assertIn("socket", line)
+                done = self.succeeds("--hull", "paths", "--", program("path"), "0",
+                                     VERBENA_RUNTIME_DIR=place)
+                self.assertIn("all ok", done.stdout)
+            finally:
+                hull.kill()
+                hull.communicate()
 
     def test_small(self):
         self.assertIn("all ok", self.succeeds("--", program("small")).stdout)
