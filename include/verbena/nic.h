@@ -452,7 +452,7 @@ enum vb_qp_phase {
 struct vb_qp_change {
     enum vb_qp_phase to;
     uint32_t rights;                       // from INIT on: as of vb_qp_peer
-    uint32_t qkey;                         // INIT
+    uint32_t qkey;                         // from INIT on
     uint8_t gid[16];                       // RTR: the peer's address,
     uint32_t qpn, psn, mtu;                // its queue pair, its first number, 256 to 4096,
     uint8_t reads_served;                  // its READs in flight, up to 16,
@@ -461,11 +461,15 @@ struct vb_qp_change {
     uint8_t timeout, retries, rnr_retries; // RTS; a timeout of 0: never
     uint8_t reads;                         // RTS: our READs in flight, up to 128
     uint8_t local[16];                     // RTR: as of vb_qp_peer
+    // RTR: of its packets' IP headers. The service level is the priority of the socket, up to 6;
+    // the flow label is IPv6's. 0: as the system has it. Shared memory carries nothing of it.
+    uint8_t traffic_class, hop_limit, service_level;
+    uint32_t flow_label;
 };
 
 // RESET to INIT to RTR to RTS to SQD and back, SQE to RTS, any to ERR and to RESET, which forgets
-// all that was posted and not polled. In INIT, RTR and RTS the same phase again changes `rights`
-// and, where it counts, `rnr_timer` (in INIT `qkey`). -EINVAL: no such step, or a value out of
+// all that was posted and not polled. In INIT, RTR and RTS the same phase again changes `rights`,
+// `qkey` and, where it counts, `rnr_timer`. -EINVAL: no such step, or a value out of
 // range; nothing changed then.
 int vb_qp_change(struct vb_qp *qp, const struct vb_qp_change *change);
 int vb_qp_phase(struct vb_qp *qp, enum vb_qp_phase *phase);
@@ -657,13 +661,15 @@ struct vb_send_wr {
             uint64_t compare_mask;
             uint32_t arg_bytes; // masked: 4 or 8; 0: 8
         } atomic;
-        struct {
+        struct vb_send_to {
             uint8_t gid[16];
             uint32_t qpn;
             uint32_t qkey;
-            uint32_t source; // 1: from the NIC's first address (vb_nic_address()), 2: from its
-                             // second, …; 0: from the one that suits the peer's
-        } to;                // datagrams
+            uint32_t source;     // 1: from the NIC's first address (vb_nic_address()), 2: from its
+                                 // second, …; 0: from the one that suits the peer's
+            uint32_t flow_label; // as of struct vb_qp_change
+            uint8_t traffic_class, hop_limit, service_level;
+        } to; // datagrams
         struct {
             uint32_t window; // its new key: the old one with another lowest byte
             uint32_t region;

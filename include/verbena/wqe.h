@@ -65,6 +65,9 @@ struct vb_wqe_masked_fa8 {
 enum {
     VB_WQE_GRH = 1 << 30, // of grh_gid_fl: the number of our GID counts
     VB_WQE_SGID_SHIFT = 20,
+    VB_WQE_FLOW_LABEL = 0xfffff, // of grh_gid_fl
+    VB_WQE_SL = 0xf,             // of stat_rate_sl,
+    VB_WQE_SL_MAX = 6,           // up to which it is a priority that any program may have
 };
 
 // Where a datagram goes.

@@ -57,6 +57,24 @@ int vb_host_local(const struct vb_nic *nic, const uint8_t wanted[16], const uint
     return 0;
 }
 
+// Paths that ask for what the system does anyway cost as little as those that ask for nothing.
+void vb_host_forget_default(const struct vb_nic *nic, struct vb_path_attr *attr)
+{
+    if (attr->hop_limit == nic->lane[0].port->hop_limit)
+        attr->hop_limit = 0;
+}
+
+// Who gets datagrams is shown the headers that they came with.
+void vb_host_tell_headers(struct vb_nic *nic)
+{
+    for (uint32_t i = 0; i < nic->lanes; i++) {
+        struct vb_port *port = nic->lane[i].port;
+        struct vb_port *udp = port->ops->udp ? port->ops->udp(port) : NULL;
+        if (udp)
+            (void)vb_udp_tell_headers(udp);
+    }
+}
+
 int vb_nic_address(const struct vb_nic *nic, uint32_t n, uint8_t gid[16])
 {
     struct vb_ip ip;

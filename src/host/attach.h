@@ -125,7 +125,8 @@ int vb_attach_srq_progress(struct vb_attach *a, uint32_t srqn, struct vb_srq_pro
 int vb_attach_srq_destroy(struct vb_attach *a, uint32_t srqn);
 int vb_attach_qp_create(struct vb_attach *a, const struct vb_qpc_attr *attr, uint32_t *qpn);
 int vb_attach_qp_modify(struct vb_attach *a, uint32_t qpn, const struct vb_qpc_mods *mods);
-int vb_attach_qp_tune(struct vb_attach *a, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer);
+int vb_attach_qp_tune(struct vb_attach *a, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer,
+                      uint32_t qkey);
 int vb_attach_qp_limit(struct vb_attach *a, uint32_t qpn, uint64_t rate_Bps, uint32_t burst_bytes);
 int vb_attach_qp_state(struct vb_attach *a, uint32_t qpn, enum vb_qp_state *state);
 int vb_attach_qp_progress(struct vb_attach *a, uint32_t qpn, struct vb_qp_progress *progress);

@@ -271,11 +271,13 @@ int vb_attach_qp_modify(struct vb_attach *a, uint32_t qpn, const struct vb_qpc_m
     return call(a, &request, &reply);
 }
 
-int vb_attach_qp_tune(struct vb_attach *a, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer)
+int vb_attach_qp_tune(struct vb_attach *a, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer,
+                      uint32_t qkey)
 {
-    struct vb_hull_request request = {.op = VB_HULL_QP_TUNE,
-                                      .number = qpn,
-                                      .tune = {.access = access, .min_rnr_timer = min_rnr_timer}};
+    struct vb_hull_request request = {
+        .op = VB_HULL_QP_TUNE,
+        .number = qpn,
+        .tune = {.access = access, .min_rnr_timer = min_rnr_timer, .qkey = qkey}};
     struct vb_hull_reply reply;
     return call(a, &request, &reply);
 }

@@ -17,7 +17,7 @@
 
 enum {
     VB_HULL_MAGIC = 0x6c6c7568, // "hull"
-    VB_HULL_VERSION = 1,
+    VB_HULL_VERSION = 2,
     VB_HULL_NAME = 64,              // bytes of a name, with the 0 that ends it
     VB_HULL_FDS = 2,                // descriptors with one message at most
     VB_HULL_CQS = 1 << 14,          // completion queues of a NIC whose numbers have a bell
@@ -265,7 +265,7 @@ struct vb_hull_text {
 };
 
 struct vb_hull_tune {
-    uint32_t access, min_rnr_timer;
+    uint32_t access, min_rnr_timer, qkey, reserved;
 };
 
 struct vb_hull_limit {

@@ -41,8 +41,10 @@ VB_DEVICE_CALL(qp_create, (struct vb_nic * nic, const struct vb_qpc_attr *attr, 
                (attr, qpn))
 VB_DEVICE_CALL(qp_modify, (struct vb_nic * nic, uint32_t qpn, const struct vb_qpc_mods *mods),
                (qpn, mods))
-VB_DEVICE_CALL(qp_tune, (struct vb_nic * nic, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer),
-               (qpn, access, min_rnr_timer))
+VB_DEVICE_CALL(qp_tune,
+               (struct vb_nic * nic, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer,
+                uint32_t qkey),
+               (qpn, access, min_rnr_timer, qkey))
 VB_DEVICE_CALL(qp_limit,
                (struct vb_nic * nic, uint32_t qpn, uint64_t rate_Bps, uint32_t burst_bytes),
                (qpn, rate_Bps, burst_bytes))

@@ -195,9 +195,14 @@ static void put_datagram(struct writer *w, const struct vb_send_wr *wr)
 {
     struct vb_wqe_datagram to = {.qkey = htobe32(wr->to.qkey), .dqpn = htobe32(wr->to.qpn)};
 
+    uint32_t gid =
+        wr->to.source ? VB_WQE_GRH | ((wr->to.source - 1) & 0xff) << VB_WQE_SGID_SHIFT : 0;
+
     memcpy(to.rgid, wr->to.gid, sizeof to.rgid);
-    if (wr->to.source)
-        to.grh_gid_fl = htobe32(VB_WQE_GRH | ((wr->to.source - 1) & 0xff) << VB_WQE_SGID_SHIFT);
+    to.grh_gid_fl = htobe32(gid | (wr->to.flow_label & VB_WQE_FLOW_LABEL));
+    to.tclass = wr->to.traffic_class;
+    to.hop_limit = wr->to.hop_limit;
+    to.stat_rate_sl = wr->to.service_level & VB_WQE_SL;
     put_bytes(w, &to, sizeof to);
 }
 

@@ -324,6 +324,8 @@ int vb_host_set_faults(struct vb_nic *nic, const char *rules, char *error_text);
 // zero one that suits. -EADDRNOTAVAIL: the NIC is not on it.
 int vb_host_local(const struct vb_nic *nic, const uint8_t wanted[16], const uint8_t peer[16],
                   struct vb_ip *local);
+void vb_host_forget_default(const struct vb_nic *nic, struct vb_path_attr *attr);
+void vb_host_tell_headers(struct vb_nic *nic);
 
 // ---- helper.c
 int vb_helper_start(struct vb_nic *nic);

@@ -126,6 +126,8 @@ int vb_qp_create(struct vb_pd *pd, const struct vb_qp_opts *opts, struct vb_qp *
             err = create_context(pd, opts, qp);
         if (!err && opts->management)
             manage(qp->nic, true);
+        else if (!err && opts->service == VB_SERVICE_UD && !qp->nic->attach)
+            vb_host_tell_headers(qp->nic);
         vb_host_unlock(qp->nic);
     }
     if (err) {

@@ -31,8 +31,13 @@ static struct vb_qpc_mods mods_of(const struct vb_nic *nic, const struct vb_qp_c
         .max_rd_atomic = c->reads,
         .local = port->local,
         .src_port = port->src_port,
+        .attr = {.flow_label = c->flow_label,
+                 .traffic_class = c->traffic_class,
+                 .hop_limit = c->hop_limit,
+                 .sl = c->service_level},
     };
     memcpy(m.remote.b, c->gid, 16);
+    vb_host_forget_default(nic, &m.attr);
     return m;
 }
 
@@ -60,7 +65,7 @@ static int go(struct vb_qp *qp, enum vb_qp_state from, struct vb_qpc_mods *m)
     if (!err && !same)
         err = modify(qp, &to);
     if (!err && (to.state == VB_QPS_RTR || to.state == VB_QPS_RTS))
-        err = vb_device_qp_tune(qp->nic, qp->driver.qpn, to.access, to.min_rnr_timer);
+        err = vb_device_qp_tune(qp->nic, qp->driver.qpn, to.access, to.min_rnr_timer, to.qkey);
     return err;
 }
 

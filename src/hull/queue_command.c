@@ -332,6 +332,8 @@ static void qp_create(struct vb_hull_command *c)
     make_qp(c, &attr, entries, hold, seat);
     if (c->reply->error)
         discharge(c, true, entries);
+    else if (attr.type == VB_QPT_UD && !seat)
+        vb_host_tell_headers(c->client->hull->nic);
 }
 
 static uint64_t tenant_Bps(const struct vb_hull_command *c)
@@ -347,6 +349,7 @@ static bool choose_address(struct vb_hull_command *c, struct vb_qpc_mods *mods)
 
     mods->src_port = hull->lane->port->src_port;
     mods->local = hull->lane->port->local;
+    vb_host_forget_default(hull->nic, &mods->attr);
     if (mods->state != VB_QPS_RTR ||
         vb_host_local(hull->nic, wanted.b, mods->remote.b, &mods->local) == 0)
         return true;
@@ -381,9 +384,10 @@ static void qp_tune(struct vb_hull_command *c)
 
     if (vb_hull_find(c, VB_HULL_QP, c->request->number) &&
         is_in_range(c, t->min_rnr_timer <= 31, "the timer"))
-        vb_hull_judge(
-            c, vb_dev_qp_tune(c->dev, c->request->number, t->access, (uint8_t)t->min_rnr_timer),
-            "these rights");
+        vb_hull_judge(c,
+                      vb_dev_qp_tune(c->dev, c->request->number, t->access,
+                                     (uint8_t)t->min_rnr_timer, t->qkey),
+                      "these rights");
 }
 
 static void qp_limit(struct vb_hull_command *c)

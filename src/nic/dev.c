@@ -665,7 +665,8 @@ int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods 
     return qp ? vb_qpc_modify(qp->pu, qp, mods) : -ENOENT;
 }
 
-int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer)
+int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer,
+                   uint32_t qkey)
 {
     struct vb_qpc *qp = vb_dev_qp(dev, qpn);
 
@@ -675,6 +676,7 @@ int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t mi
         return -EINVAL;
     qp->access = access;
     qp->min_rnr_timer = min_rnr_timer;
+    qp->qkey = qkey;
     return 0;
 }
 

@@ -197,6 +197,7 @@ struct vb_qpc_mods {
     uint8_t retry_cnt; // 0 to 7
     uint8_t rnr_retry; // 0 to 6, or VB_RETRY_INFINITE
     uint8_t max_rd_atomic;
+    struct vb_path_attr attr; // to RTR, but of UD, whose requests name theirs
 };
 
 struct vb_dev *vb_dev_create(const struct vb_dev_opts *opts); // NULL: no memory
@@ -259,9 +260,10 @@ int vb_dev_cq_destroy(struct vb_dev *dev, uint32_t cqn);
 int vb_dev_cq_produced(struct vb_dev *dev, uint32_t cqn, uint64_t *produced);
 int vb_dev_qp_create(struct vb_dev *dev, const struct vb_qpc_attr *attr, uint32_t *qpn);
 int vb_dev_qp_modify(struct vb_dev *dev, uint32_t qpn, const struct vb_qpc_mods *mods);
-// What may change in any state but RESET (clause 11.2.5.2): the rights it grants, and the time its
-// RNR NAKs ask for.
-int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer);
+// What may change in any state but RESET (clause 11.2.5.2): the rights it grants, the time its RNR
+// NAKs ask for, and the Q_Key of datagrams.
+int vb_dev_qp_tune(struct vb_dev *dev, uint32_t qpn, uint32_t access, uint8_t min_rnr_timer,
+                   uint32_t qkey);
 // No more than so many bytes per second, and a burst at once (0: the default), until it is reset; 0
 // lifts the limit. READ requests, atomics and acknowledgements do not count.
 int vb_dev_qp_limit(struct vb_dev *dev, uint32_t qpn, uint64_t rate_Bps, uint32_t burst_bytes);

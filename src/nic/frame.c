@@ -3,6 +3,7 @@
 #include "nic/frame.h"
 
 #include "base/bytes.h"
+#include "verbena/wqe.h"
 #include "wire/opcode.h"
 #include "wire/roce.h"
 
@@ -13,6 +14,11 @@ static const uint8_t v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 bool vb_ip_is_v4(const struct vb_ip *ip)
 {
     return memcmp(ip->b, v4_prefix, sizeof v4_prefix) == 0;
+}
+
+bool vb_path_attr_is_legal(const struct vb_path_attr *attr)
+{
+    return attr->flow_label <= 0xfffff && attr->sl <= VB_WQE_SL_MAX && attr->reserved == 0;
 }
 
 void vb_path_init(struct vb_path *path, const struct vb_ip *local, const struct vb_ip *remote,

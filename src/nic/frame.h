@@ -5,6 +5,7 @@
 
 #include "wire/icrc.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,9 +14,28 @@ struct vb_ip {
     uint8_t b[16];
 };
 
+// What a path's packets carry in their IP headers, and how urgent they are. 0: as the system has
+// it. None of it is covered by the ICRC, since routers change it.
+struct vb_path_attr {
+    uint32_t flow_label;   // 20 bits; IPv4 has none
+    uint8_t traffic_class; // IPv4: type of service; where a port marks for congestion control, the
+                           // two bits of ECN are the port's
+    uint8_t hop_limit;
+    uint8_t sl; // service level, up to VB_WQE_SL_MAX
+    uint8_t reserved;
+};
+
+static_assert(sizeof(struct vb_path_attr) == 8, "compared as one word");
+
+static inline bool vb_path_attr_equal(const struct vb_path_attr *a, const struct vb_path_attr *b)
+{
+    return __builtin_memcmp(a, b, sizeof *a) == 0;
+}
+
 // Where a queue pair's frames go. The ICRC flow is the port's to use when it seals a frame.
 struct vb_path {
     struct vb_ip local, remote;
+    struct vb_path_attr attr;
     uint16_t src_port; // UDP source port the port sends from
     bool ipv4;
     bool spoiled; // a fault on purpose: its frames arrive as if their ICRC were wrong
@@ -33,7 +53,15 @@ struct vb_rx_frame {
     const uint8_t *head; // the first VB_FRAME_HEAD bytes (or all), which nobody else can change
     uint32_t len;
     struct vb_ip src;
-    bool ce;                // its IP header says that congestion was met on the way (RFC 3168)
+    union { // of its IP header
+        struct {
+            uint32_t flow_label; // IPv6
+            uint8_t traffic_class;
+            uint8_t hop_limit; // 0: this and the two above are unknown
+            bool ce;           // congestion was met on the way (RFC 3168)
+        };
+        uint64_t ip_word; // all of it
+    };
     const struct vb_ip *to; // the address that it came to, a group's or a further one of the NIC's;
                             // NULL: the NIC's first
 };
@@ -81,6 +109,7 @@ static inline bool vb_ip_equal(const struct vb_ip *a, const struct vb_ip *b)
     return __builtin_memcmp(a->b, b->b, 16) == 0;
 }
 
+bool vb_path_attr_is_legal(const struct vb_path_attr *attr);
 bool vb_ip_is_v4(const struct vb_ip *ip);
 bool vb_ip_is_multicast(const struct vb_ip *ip);
 

@@ -35,7 +35,7 @@ bool vb_inbox_put(struct vb_inbox *box, const struct vb_rx_frame *frame)
                                                             .head = copy,
                                                             .len = frame->len,
                                                             .src = frame->src,
-                                                            .ce = frame->ce,
+                                                            .ip_word = frame->ip_word,
                                                             .to = frame->to};
         atomic_store_explicit(&box->waiting, at + 1, memory_order_seq_cst);
     }

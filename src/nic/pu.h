@@ -360,10 +360,10 @@ void vb_place_complete(struct vb_pu *pu, struct vb_qpc *qp, uint8_t opcode, uint
                        uint32_t bytes);
 
 // ---- ah.c: paths of datagrams
-// From the device's address number `source`, counted from 1; 0: by where it goes. NULL: no memory,
-// or an address that the queue pair cannot reach.
+// As the request says: its attributes, and from the device's address number `source`, counted from
+// 1; 0: by where it goes. NULL: no memory, or an address that the queue pair cannot reach.
 struct vb_path *vb_ah_path(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_ip *to,
-                           uint32_t source);
+                           const struct vb_wr *wr);
 void vb_ah_fini(struct vb_pu *pu);
 
 // ---- group.c: multicast

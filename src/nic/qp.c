@@ -228,7 +228,8 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
 
     if (shift < 0 || m->dest_qpn > 0xffffff || m->rq_psn > 0xffffff || m->min_rnr_timer > 31 ||
         m->max_dest_rd_atomic > VB_RD_ATOMIC_MAX ||
-        (qp->type != VB_QPT_UD && vb_ip_is_v4(&m->local) != vb_ip_is_v4(&m->remote)))
+        (qp->type != VB_QPT_UD && vb_ip_is_v4(&m->local) != vb_ip_is_v4(&m->remote)) ||
+        !vb_path_attr_is_legal(&m->attr))
         return -EINVAL;
     bool loops = qp->cross && m->dest_qpn == qp->qpn && vb_ip_equal(&m->local, &m->remote);
     if (loops && vb_cross_loop(qp) != 0)
@@ -247,6 +248,7 @@ static int to_rtr(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         qp->peer = peer;
         vb_path_init(path, &m->local, &m->remote, m->src_port);
         path->qpn = qp->qpn;
+        path->attr = m->attr;
         qp->path = path;
     }
     qp->local = m->local;

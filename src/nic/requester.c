@@ -592,7 +592,7 @@ static bool send_datagram(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
     struct vb_ip to;
 
     memcpy(to.b, wr->rgid, sizeof to.b);
-    struct vb_path *path = vb_ah_path(pu, qp, &to, wr->source);
+    struct vb_path *path = vb_ah_path(pu, qp, &to, wr);
     if (!path) {
         wr->syndrome = VB_SYN_LOCAL_QP_OP; // an address of another family, or no memory
         return fail_in_turn(pu, qp, wr);

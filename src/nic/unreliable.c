@@ -71,28 +71,32 @@ static enum vb_rx_verdict connected(struct vb_pu *pu, struct vb_qpc *qp,
     return judge(pu, qp, pkt, vb_place_write(pu, qp, pkt));
 }
 
-// The 40 bytes that come before a datagram: the IP header, an IPv4 one in the last 20.
-static void build_grh(uint8_t grh[GRH_BYTES], const struct vb_ip *src, const struct vb_ip *dst,
-                      uint32_t frame_len)
+// The 40 bytes that come before a datagram: the IP header, an IPv4 one in the last 20. What the
+// port does not know is as most senders have it.
+static void build_grh(uint8_t grh[GRH_BYTES], const struct vb_rx_frame *frame,
+                      const struct vb_ip *dst)
 {
-    uint32_t udp_len = frame_len + 8;
+    const struct vb_ip *src = &frame->src;
+    uint32_t udp_len = frame->len + 8;
+    uint8_t hop_limit = frame->hop_limit ? frame->hop_limit : HOP_LIMIT;
 
     memset(grh, 0, GRH_BYTES);
     if (vb_ip_is_v4(src)) {
         uint8_t *ip = grh + GRH_BYTES - IPV4_BYTES;
         ip[0] = 0x45;
+        ip[1] = frame->traffic_class;
         vb_put_be16(ip + 2, (uint16_t)(IPV4_BYTES + udp_len));
         ip[6] = 0x40;
-        ip[8] = HOP_LIMIT;
+        ip[8] = hop_limit;
         ip[9] = PROTO_UDP;
         memcpy(ip + 12, src->b + 12, 4);
         memcpy(ip + 16, dst->b + 12, 4);
         return;
     }
-    grh[0] = 0x60;
+    vb_put_be32(grh, 6u << 28 | (uint32_t)frame->traffic_class << 20 | frame->flow_label);
     vb_put_be16(grh + 4, (uint16_t)udp_len);
     grh[6] = PROTO_UDP;
-    grh[7] = HOP_LIMIT;
+    grh[7] = hop_limit;
     memcpy(grh + 8, src->b, 16);
     memcpy(grh + 24, dst->b, 16);
 }
@@ -124,7 +128,7 @@ static enum vb_rx_verdict datagram(struct vb_pu *pu, struct vb_qpc *qp, const st
     // Any stranger may send one: it costs nobody a receive.
     if (recv->room < GRH_BYTES + pkt->payload_len)
         return dropped(pu, VB_RX_REFUSED);
-    build_grh(grh, &frame->src, frame->to ? frame->to : &qp->local, frame->len);
+    build_grh(grh, frame, frame->to ? frame->to : &qp->local);
     struct vb_accessor who = vb_place_who(qp);
     if (vb_scatter(pu, who, recv->seg, recv->num_seg, 0, grh, GRH_BYTES) != VB_MEM_OK ||
         vb_scatter(pu, who, recv->seg, recv->num_seg, GRH_BYTES, pkt->payload, pkt->payload_len) !=

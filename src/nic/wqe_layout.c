@@ -36,7 +36,10 @@ SAME(vb_wqe_data, addr, mlx5_wqe_data_seg, addr);
 
 SAME(vb_wqe_datagram, qkey, mlx5_wqe_datagram_seg, av.key.qkey.qkey);
 SAME(vb_wqe_datagram, dqpn, mlx5_wqe_datagram_seg, av.dqp_dct);
+SAME(vb_wqe_datagram, stat_rate_sl, mlx5_wqe_datagram_seg, av.stat_rate_sl);
 SAME(vb_wqe_datagram, tclass, mlx5_wqe_datagram_seg, av.tclass);
+SAME(vb_wqe_datagram, hop_limit, mlx5_wqe_datagram_seg, av.hop_limit);
+SAME(vb_wqe_datagram, grh_gid_fl, mlx5_wqe_datagram_seg, av.grh_gid_fl);
 SAME(vb_wqe_datagram, rgid, mlx5_wqe_datagram_seg, av.rgid);
 SAME(vb_wqe_srq_next, next, mlx5_wqe_srq_next_seg, next_wqe_index);
 static_assert(sizeof(struct vb_wqe_umr) == sizeof(struct mlx5_wqe_umr_ctrl_seg), "umr");

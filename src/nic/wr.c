@@ -249,8 +249,12 @@ static bool parse_datagram(struct vb_wr *wr, struct entry *e)
     wr->rkey = be32toh(to.qkey);
     memcpy(wr->rgid, to.rgid, sizeof wr->rgid);
     uint32_t gid = be32toh(to.grh_gid_fl);
-    wr->source = gid & VB_WQE_GRH ? 1 + (gid >> VB_WQE_SGID_SHIFT & 0xff) : 0;
-    return wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM;
+    wr->source = gid & VB_WQE_GRH ? (uint8_t)(1 + (gid >> VB_WQE_SGID_SHIFT)) : 0;
+    wr->flow_label = gid & VB_WQE_FLOW_LABEL;
+    wr->traffic_class = to.tclass;
+    wr->hop_limit = to.hop_limit;
+    wr->sl = to.stat_rate_sl & VB_WQE_SL;
+    return wr->sl <= VB_WQE_SL_MAX && (wr->opcode == VB_WQE_SEND || wr->opcode == VB_WQE_SEND_IMM);
 }
 
 static bool parse_cross(struct vb_wr *wr, struct entry e)

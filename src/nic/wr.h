@@ -54,8 +54,11 @@ struct vb_wr {
     };
     uint32_t imm; // as it stands in the entry; of a UMR the key, of a WAIT the index
     union {
-        uint32_t srqn;   // XRC
-        uint32_t source; // datagrams: the address they leave from, counted from 1; 0: any
+        uint32_t srqn;      // XRC
+        struct {            // datagrams
+            uint8_t source; // the address that they leave from, counted from 1; 0: any
+            uint8_t traffic_class, hop_limit, sl;
+        };
     };
     uint8_t *longer; // VB_WR_LONG_BYTES from the pool, for long lists and inline data; else NULL
     union {
@@ -65,7 +68,10 @@ struct vb_wr {
     };
     union {
         uint64_t range; // bytes that a FLUSH or a binding is about
-        uint32_t ssn;   // of a request that needs a receive: its number among the peer's messages
+        struct {
+            uint32_t ssn; // of a request that needs a receive: its number among the peer's messages
+            uint32_t flow_label; // datagrams
+        };
     };
     union {
         struct vb_seg seg[VB_WR_SHORT_SEGS];

@@ -245,19 +245,22 @@ static void fill_held(struct vb_held *h, const struct vb_rx_frame *f)
     memcpy(h->bytes, f->data, f->len);
     memcpy(h->bytes, f->head, f->len < VB_FRAME_HEAD ? f->len : VB_FRAME_HEAD);
     h->to = f->to;
+    h->ip_word = f->ip_word;
 }
 
 // Hands a held frame out until the next receive. Returns the frames made.
 static uint32_t lend(struct faulty *y, struct vb_held *h, struct vb_rx_frame *frames)
 {
     vb_fifo_push(&y->lent, &h->link);
-    for (uint32_t i = 0; i <= h->copies; i++)
+    for (uint32_t i = 0; i <= h->copies; i++) {
         frames[i] = (struct vb_rx_frame){.data = h->bytes,
                                          .head = h->bytes,
                                          .len = h->len,
                                          .src = h->key.ip,
                                          .to = h->to,
-                                         .ce = h->ce};
+                                         .ip_word = h->ip_word};
+        frames[i].ce = h->ce;
+    }
     return 1 + h->copies;
 }
 

@@ -34,6 +34,7 @@ struct vb_held {
     struct vb_lane_key key;
     struct vb_path path;    // sending only
     const struct vb_ip *to; // receiving only
+    uint64_t ip_word;       // the same
     bool corrupt;
     bool ce;
     uint32_t copies;

@@ -68,6 +68,7 @@ struct vb_port {
     struct vb_port_stats stats;
     struct vb_trace *trace; // told of every frame that passes; NULL: none
     bool unsealed;          // frames may pass without an ICRC
+    uint8_t hop_limit;      // of packets whose path names none; 0: unknown
     uint32_t buffer_bytes;  // that the system keeps for the port while nobody receives; 0: unknown
     uint32_t qpn_base, qpn_count; // queue pair numbers whose frames it gets; count 0: all
 };

@@ -145,7 +145,7 @@ enum shm_ring_verdict vb_shm_ring_take(struct shm_ring_rx *ring, struct vb_rx_fr
             frames[n].data = bytes;
             frames[n].head = heads[n].b;
             frames[n].len = len;
-            frames[n].ce = false;
+            frames[n].ip_word = 0;
             n++;
         }
         ring->pos += is_skip ? left : record_bytes(len);

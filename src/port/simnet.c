@@ -19,11 +19,13 @@ enum {
     // other headers and the descriptor's second half, in a power of two.
     SKB_BYTES = 256,
     SKB_BESIDES = 64 + 42 + 320,
+    HOP_LIMIT = 64, // unless the path says otherwise
 };
 
 struct packet {
     struct packet *next; // in an inbox or the free list
     struct vb_ip src;
+    struct vb_path_attr attr;
     uint32_t from; // host, or VB_SIMNET_HOSTS for an injected frame
     uint32_t to;
     uint16_t src_port;
@@ -315,6 +317,7 @@ static void send_one(struct host *from, const struct vb_txq *txq, const struct v
     p->to = to->index;
     p->src_port = frame->path->src_port;
     p->burst_index = burst_index;
+    p->attr = frame->path->attr;
     p->ecn = from->opts.ecn;
     p->len = frame->len;
     vb_tx_copy(txq, frame, p->bytes);
@@ -477,6 +480,19 @@ static void return_lent(struct host *h)
     h->lent = NULL;
 }
 
+// Of a packet that came by a network of switches: nobody has taken anything off the hop limit.
+static uint8_t hop_limit_of(const struct packet *p)
+{
+    return p->attr.hop_limit ? p->attr.hop_limit : HOP_LIMIT;
+}
+
+static uint8_t class_of(const struct packet *p)
+{
+    uint8_t ecn = p->ce ? 3 : 2;
+
+    return p->ecn ? (uint8_t)((p->attr.traffic_class & ~3) | ecn) : p->attr.traffic_class;
+}
+
 static uint32_t host_receive(struct vb_port *port, struct vb_rx_frame *frames)
 {
     struct host *h = (struct host *)port;
@@ -492,6 +508,9 @@ static uint32_t host_receive(struct vb_port *port, struct vb_rx_frame *frames)
                                              .head = (*end)->bytes,
                                              .len = (*end)->len,
                                              .src = (*end)->src,
+                                             .flow_label = (*end)->attr.flow_label,
+                                             .traffic_class = class_of(*end),
+                                             .hop_limit = hop_limit_of(*end),
                                              .ce = (*end)->ce};
     h->lent = h->inbox;
     h->inbox = *end;

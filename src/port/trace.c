@@ -277,6 +277,9 @@ void vb_trace_sent(struct vb_trace *trace, uint64_t now_ns, uint16_t id, const s
                                      .dst = path->remote,
                                      .src_port = path->src_port,
                                      .id = id,
+                                     .tos = path->attr.traffic_class,
+                                     .hop_limit = path->attr.hop_limit,
+                                     .flow_label = path->attr.flow_label,
                                      .spoiled = path->spoiled};
     assert(frame->len <= VB_ICRC_FRAME_MAX);
     vb_tx_copy(txq, frame, frame_place(trace, &packet));

@@ -242,7 +242,7 @@ static int open_one(const struct vb_udp_opts *opts, const union udp_address *add
     vb_udp_tx_init(&u->tx, &at);
     vb_udp_room_init(&u->room);
     u->ipv6 = at.any.sa_family == AF_INET6;
-    u->ecn = opts->ecn;
+    u->ecn = u->headers = opts->ecn;
     u->address_bytes = vb_udp_address_bytes(&at);
     u->port.ops = &udp_ops;
     u->port.local = vb_udp_address_ip(&at);
@@ -250,6 +250,7 @@ static int open_one(const struct vb_udp_opts *opts, const union udp_address *add
     u->port.buffer_bytes = buffer_of(u->fd);
     u->epoll = -1;
     vb_udp_group_init(u);
+    vb_udp_attr_init(u);
     *port = &u->port;
     return 0;
 }

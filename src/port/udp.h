@@ -34,6 +34,10 @@ int vb_udp_open_group(const struct vb_udp_opts *opts, struct vb_port **ports, ui
 // port. -ENOSPC: it has three already; -EEXIST: it is on that address.
 int vb_udp_add_side(struct vb_port *port, struct vb_port *side);
 
+// From now on frames say what their IP headers said, which datagrams bring to the application. That
+// costs each receive a little. 0 or a negative errno: they do not.
+int vb_udp_tell_headers(struct vb_port *port);
+
 // Of frames that came another way passes those on that are for other NICs at the address. Returns
 // how many are left.
 uint32_t vb_udp_sift(struct vb_port *port, struct vb_rx_frame *frames, uint32_t count);

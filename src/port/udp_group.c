@@ -32,6 +32,7 @@ struct udp_group {
     struct mmsghdr msg[DATAGRAMS];
     struct iovec iov[DATAGRAMS];
     union udp_address from[DATAGRAMS];
+    union udp_control control[DATAGRAMS];
     struct udp_source source[SOURCES];
     uint8_t bytes[DATAGRAMS][ROOM_BYTES];
 };
@@ -139,6 +140,8 @@ static int open_group(struct udp *u, const struct vb_ip *ip, unsigned interface)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     int error = u->ipv6 ? join_v6(ip, interface, fd) : join_v4(u, ip, fd);
     if (error == 0)
+        error = vb_udp_ask_headers(fd, u->ipv6);
+    if (error == 0)
         error = vb_udp_watch(u, fd);
     if (error == 0)
         return fd;
@@ -175,7 +178,9 @@ static void prepare(struct udp_group *g, socklen_t address_bytes)
         g->msg[i].msg_hdr = (struct msghdr){.msg_name = &g->from[i],
                                             .msg_namelen = address_bytes,
                                             .msg_iov = &g->iov[i],
-                                            .msg_iovlen = 1};
+                                            .msg_iovlen = 1,
+                                            .msg_control = g->control[i].bytes,
+                                            .msg_controllen = sizeof g->control[i].bytes};
     }
 }
 
@@ -314,15 +319,21 @@ static uint32_t receive(struct udp *u, struct udp_group *g, struct vb_rx_frame *
     for (int i = 0; i < count; i++) {
         struct msghdr *h = &g->msg[i].msg_hdr;
         uint32_t len = g->msg[i].msg_len;
+        uint64_t ip_word = vb_udp_read_header(u, h);
         h->msg_namelen = u->address_bytes; // ready for the next receive
+        h->msg_controllen = sizeof g->control[i].bytes;
         if (len < VB_ICRC_FRAME_MIN || len > VB_FRAME_MAX || (h->msg_flags & MSG_TRUNC)) {
             u->port.stats.rx_bad_icrc++;
             continue;
         }
         struct udp_source *s = source_of(u, g, &g->from[i]);
         if (vb_udp_check(u, s, 0, g->bytes[i], len) && is_for_members(g->bytes[i]))
-            frames[made++] = (struct vb_rx_frame){
-                .data = g->bytes[i], .head = g->bytes[i], .len = len, .src = s->ip, .to = &g->ip};
+            frames[made++] = (struct vb_rx_frame){.data = g->bytes[i],
+                                                  .head = g->bytes[i],
+                                                  .len = len,
+                                                  .src = s->ip,
+                                                  .ip_word = ip_word,
+                                                  .to = &g->ip};
     }
     return made;
 }

@@ -20,9 +20,10 @@ enum {
     FULL_BYTES = 2 * ROOM_BYTES, // that wait to be read: too many for one more
 };
 
+// Of the IP header there is no room for the flow label.
 struct record {
     uint32_t len;
-    uint32_t ce;
+    uint8_t ce, traffic_class, hop_limit, reserved;
     struct vb_ip src;
 };
 
@@ -151,7 +152,11 @@ void vb_udp_mail_enclose(struct udp *u, uint32_t slot, uint32_t unit,
     if (m->out_used > 0 && (m->out_slot != slot || m->out_unit != unit ||
                             m->out_used + bytes > ROOM_BYTES || m->out_frames == FRAMES_MAX))
         vb_udp_mail_flush(u);
-    const struct record r = {frame->len, frame->ce, frame->src};
+    const struct record r = {.len = frame->len,
+                             .ce = frame->ce,
+                             .traffic_class = frame->traffic_class,
+                             .hop_limit = frame->hop_limit,
+                             .src = frame->src};
     m->out_slot = slot;
     m->out_unit = unit;
     memcpy(m->out + m->out_used, &r, sizeof r);
@@ -194,8 +199,14 @@ static uint32_t unpack(struct udp *u, uint32_t total, struct vb_rx_frame *frames
             break;
         }
         at += padded(r.len);
-        frames[made++] = (struct vb_rx_frame){
-            .data = frame, .head = frame, .len = r.len, .src = r.src, .ce = r.ce & 1, .to = u->to};
+        frames[made++] = (struct vb_rx_frame){.data = frame,
+                                              .head = frame,
+                                              .len = r.len,
+                                              .src = r.src,
+                                              .traffic_class = r.traffic_class,
+                                              .hop_limit = r.hop_limit,
+                                              .ce = r.ce & 1,
+                                              .to = u->to};
     }
     return made;
 }

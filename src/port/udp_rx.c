@@ -62,20 +62,71 @@ static uint32_t segment_bytes(struct msghdr *h, uint32_t datagram_bytes)
     return bytes;
 }
 
-// Whether the traffic class says that congestion was met.
-static bool is_marked(struct msghdr *h)
+static void read_v4(struct vb_rx_frame *f, const struct cmsghdr *c)
 {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
-        int class = 0;
-        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
-            class = *CMSG_DATA(c); // a byte
-        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
-            memcpy(&class, CMSG_DATA(c), sizeof class);
-        else
-            continue;
-        return (class & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
+    int value;
+
+    if (c->cmsg_type == IP_TOS) {
+        f->traffic_class = *CMSG_DATA(c); // a byte
+    } else if (c->cmsg_type == IP_TTL) {
+        memcpy(&value, CMSG_DATA(c), sizeof value);
+        f->hop_limit = (uint8_t)value;
     }
-    return false;
+}
+
+// A flow label that is 0 does not come.
+static void read_v6(struct vb_rx_frame *f, const struct cmsghdr *c)
+{
+    uint32_t value;
+
+    memcpy(&value, CMSG_DATA(c), sizeof value);
+    if (c->cmsg_type == IPV6_TCLASS)
+        f->traffic_class = (uint8_t)value;
+    else if (c->cmsg_type == IPV6_HOPLIMIT)
+        f->hop_limit = (uint8_t)value;
+    else if (c->cmsg_type == IPV6_FLOWINFO)
+        f->flow_label = ntohl(value) & 0xfffff;
+}
+
+uint64_t vb_udp_read_header(const struct udp *u, struct msghdr *h)
+{
+    struct vb_rx_frame f = {0};
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
+        if (c->cmsg_level == IPPROTO_IP)
+            read_v4(&f, c);
+        else if (c->cmsg_level == IPPROTO_IPV6)
+            read_v6(&f, c);
+    }
+    f.ce = u->ecn && (f.traffic_class & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
+    return f.ip_word;
+}
+
+int vb_udp_ask_headers(int fd, bool ipv6)
+{
+    static const int v4[] = {IP_RECVTOS, IP_RECVTTL};
+    static const int v6[] = {IPV6_RECVTCLASS, IPV6_RECVHOPLIMIT, IPV6_FLOWINFO};
+    int on = 1;
+
+    for (size_t i = 0; i < (ipv6 ? sizeof v6 / sizeof v6[0] : sizeof v4 / sizeof v4[0]); i++)
+        if (setsockopt(fd, ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, ipv6 ? v6[i] : v4[i], &on, sizeof on) <
+            0)
+            return -errno;
+    return 0;
+}
+
+int vb_udp_tell_headers(struct vb_port *port)
+{
+    struct udp *u = (struct udp *)port;
+    int error = 0;
+
+    if (!u->tells)
+        error = vb_udp_ask_headers(u->fd, u->ipv6);
+    u->tells = error == 0;
+    u->headers |= u->tells;
+    for (uint32_t i = 0; i < u->sides && error == 0; i++)
+        error = vb_udp_tell_headers(&u->side[i]->port);
+    return error;
 }
 
 void vb_udp_meet(const struct udp *u, struct udp_source *s, const struct vb_ip *ip, uint16_t port,
@@ -216,7 +267,7 @@ static uint32_t split(struct udp *u, struct vb_rx_frame *frames, uint32_t room)
                                             .head = frame,
                                             .len = len,
                                             .src = source->ip,
-                                            .ce = rx->ce[at],
+                                            .ip_word = rx->ip_word[at],
                                             .to = u->to};
         // Only the first of merged packets was the system's to steer.
         if (__builtin_expect(stray, 0) && vb_udp_mail_divert(u, &frames[made], segment == 0))
@@ -235,13 +286,14 @@ static void set_merging(const struct udp *u, int on)
     (void)setsockopt(u->fd, SOL_UDP, UDP_GRO, &on, sizeof on);
 }
 
-// One datagram, and whether it came marked.
-static ssize_t pull_class(struct udp *u)
+// One datagram, and what its IP header said.
+static ssize_t pull_header(struct udp *u)
 {
     struct msghdr *h = &u->rx.msg[0].msg_hdr;
     ssize_t bytes = recvmsg(u->fd, h, 0);
 
-    u->rx.ce[0] = bytes >= 0 && is_marked(h);
+    if (bytes >= 0)
+        u->rx.ip_word[0] = vb_udp_read_header(u, h);
     h->msg_controllen = sizeof u->rx.control[0].bytes; // ready for the next receive
     h->msg_namelen = u->address_bytes;
     return bytes;
@@ -252,8 +304,8 @@ static void pull_lone(struct udp *u)
     struct udp_rx *rx = &u->rx;
     socklen_t from_len = u->address_bytes;
     ssize_t bytes =
-        u->ecn ? pull_class(u)
-               : recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, &rx->from[0].any, &from_len);
+        u->headers ? pull_header(u)
+                   : recvfrom(u->fd, rx->buffers, UDP_RX_BYTES, 0, &rx->from[0].any, &from_len);
     if (bytes < 0) {
         rx->streak = 0;
         return;
@@ -275,7 +327,7 @@ static void pull_stream(struct udp *u)
     for (uint32_t i = 0; i < rx->count; i++) {
         struct msghdr *h = &rx->msg[i].msg_hdr;
         rx->step[i] = segment_bytes(h, rx->msg[i].msg_len);
-        rx->ce[i] = u->ecn && is_marked(h);
+        rx->ip_word[i] = u->headers ? vb_udp_read_header(u, h) : 0;
         h->msg_controllen = sizeof rx->control[i].bytes; // ready for the next receive
         h->msg_namelen = u->address_bytes;
     }

@@ -29,6 +29,8 @@ int vb_udp_add_side(struct vb_port *port, struct vb_port *side)
     s->watched = -1;
     s->warmth = u->warmth = WARM;
     u->side[u->sides++] = s;
+    if (u->tells)
+        (void)vb_udp_tell_headers(side);
     vb_udp_group_follow(u, s);
     return 0;
 }

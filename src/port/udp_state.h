@@ -13,6 +13,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#ifndef IPV6_FLOWINFO // which the C library leaves to the kernel's headers
+#define IPV6_FLOWINFO 11
+#endif
+
 struct udp_steer_service;
 
 enum {
@@ -28,10 +32,10 @@ enum {
     UDP_QPN_MANAGERS = 1, // queue pairs up to this one are the managers'
 };
 
-// Room for two control messages (the length of merged packets; their traffic class) that hold an
-// int or less, aligned as the system wants it.
+// Room for four control messages (the length of segments or of merged packets; traffic class, hop
+// limit and flow label) that hold an int or less, aligned as the system wants it.
 union udp_control {
-    alignas(struct cmsghdr) uint8_t bytes[2 * CMSG_SPACE(sizeof(int))];
+    alignas(struct cmsghdr) uint8_t bytes[4 * CMSG_SPACE(sizeof(int))];
 };
 
 struct udp_tx {
@@ -44,6 +48,9 @@ struct udp_tx {
     uint32_t first[UDP_TX_MESSAGES]; // first frame of each message
     uint32_t end[UDP_TX_MESSAGES];   // one past its last
     bool no_segments;                // the device refused segmented sends
+    struct vb_path_attr attr;        // that the socket has (udp_attr.c)
+    struct vb_path_attr other;       // of the last messages that had another, and
+    uint32_t others;                 // how many in a row
 };
 
 // A sender we have heard of, and how it numbers its packets (over IPv6 there is no number).
@@ -73,13 +80,14 @@ struct udp_rx {
     struct iovec iov[UDP_RX_DATAGRAMS];
     union udp_address from[UDP_RX_DATAGRAMS];
     union udp_control control[UDP_RX_DATAGRAMS];
-    uint32_t step[UDP_RX_DATAGRAMS]; // length of a datagram's frames, but the last
-    bool ce[UDP_RX_DATAGRAMS];       // the datagram came marked: all packets merged into it did
-    uint32_t count;                  // datagrams of the last receive
-    uint32_t at;                     // the first of them not split to its end
-    uint32_t offset;                 // where to go on in it
-    uint32_t segment;                // index of the frame there
-    uint8_t *buffers;                // UDP_RX_DATAGRAMS * UDP_RX_BYTES
+    uint32_t step[UDP_RX_DATAGRAMS];    // length of a datagram's frames, but the last
+    uint64_t ip_word[UDP_RX_DATAGRAMS]; // as of struct vb_rx_frame: packets of other headers are
+                                        // not merged
+    uint32_t count;                     // datagrams of the last receive
+    uint32_t at;                        // the first of them not split to its end
+    uint32_t offset;                    // where to go on in it
+    uint32_t segment;                   // index of the frame there
+    uint8_t *buffers;                   // UDP_RX_DATAGRAMS * UDP_RX_BYTES
     struct udp_source source[UDP_SOURCES];
 };
 
@@ -115,6 +123,8 @@ struct udp {
     int fd;
     bool ipv6;
     bool ecn;                // frames' marks are looked at
+    bool headers;            // control messages say what frames' IP headers said,
+    bool tells;              // all of it
     socklen_t address_bytes; // of a socket address of this family
     struct udp_share *share; // with other NICs; NULL: the address is ours alone
     uint32_t unit;           // of the NIC
@@ -139,6 +149,9 @@ void vb_udp_send(struct vb_port *port, struct vb_txq *txq);
 void vb_udp_send_own(struct udp *u, struct vb_txq *txq); // by its own socket, not by its sides'
 int vb_udp_rx_init(struct udp_rx *rx, const union udp_address *local); // -ENOMEM
 void vb_udp_rx_fini(struct udp_rx *rx);
+// Asks the system for what IP headers say, and reads it from the control messages of a datagram.
+int vb_udp_ask_headers(int fd, bool ipv6);
+uint64_t vb_udp_read_header(const struct udp *u, struct msghdr *h);
 uint32_t vb_udp_receive(struct vb_port *port, struct vb_rx_frame *frames);
 uint32_t vb_udp_receive_own(struct udp *u, struct vb_rx_frame *frames, uint32_t room);
 // A source from which nothing is known yet, and whether a frame from a source is sound.
@@ -146,6 +159,14 @@ void vb_udp_meet(const struct udp *u, struct udp_source *s, const struct vb_ip *
                  const struct vb_ip *to);
 bool vb_udp_check(struct udp *u, struct udp_source *s, uint32_t segment, const uint8_t *frame,
                   uint32_t len);
+
+// Attributes of paths (udp_attr.c).
+void vb_udp_attr_init(struct udp *u);
+// Before a message whose path has others than the socket. False: the socket must change first, and
+// may not yet, because messages wait.
+bool vb_udp_attr_turn(struct udp *u, const struct vb_path_attr *attr, bool may_settle);
+// Writes control messages for what the socket does not have. Returns their bytes.
+uint32_t vb_udp_attr_put(const struct udp *u, uint8_t *at, const struct vb_path *path);
 
 // Sides: for a port that has some.
 struct udp *vb_udp_side_of(struct udp *u, const struct vb_ip *local); // the port itself: nobody's

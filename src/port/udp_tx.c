@@ -15,7 +15,8 @@
 #include <string.h>
 
 enum {
-    TRANSPORT_BITS = 0xe0 // of a BTH's opcode
+    TRANSPORT_BITS = 0xe0, // of a BTH's opcode
+    SEGMENT_SPACE = CMSG_SPACE(sizeof(uint16_t)),
 };
 
 // A peer's socket address is ours with another IP address in it: family, port and scope stay.
@@ -27,7 +28,7 @@ void vb_udp_tx_init(struct udp_tx *tx, const union udp_address *local)
         h->msg_name = &tx->to[i];
         h->msg_namelen = vb_udp_address_bytes(local);
         h->msg_control = tx->control[i].bytes;
-        h->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+        h->msg_controllen = SEGMENT_SPACE;
         struct cmsghdr *c = CMSG_FIRSTHDR(h);
         c->cmsg_level = SOL_UDP;
         c->cmsg_type = UDP_SEGMENT;
@@ -43,12 +44,11 @@ static void aim(const struct udp *u, union udp_address *to, const struct vb_path
         memcpy(&to->v4.sin_addr, path->remote.b + 12, 4);
 }
 
-// Records frames [first, end) that left, as segments of one send unless singly.
-static void record(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end,
-                   bool singly)
+// Records frames [first, end) that left, as segments of one send unless singly. Apart from where it
+// is called, so that sending without a trace keeps its registers.
+static __attribute__((noinline)) void record(struct udp *u, const struct vb_txq *txq,
+                                             uint32_t first, uint32_t end, bool singly)
 {
-    if (!u->port.trace)
-        return;
     uint64_t now = vb_clock_ns();
     for (uint32_t i = first; i < end; i++)
         vb_trace_sent(u->port.trace, now, singly ? 0 : (uint16_t)(i - first), txq, &txq->frame[i]);
@@ -66,7 +66,8 @@ static inline bool same_range(const struct vb_txq *txq, const struct vb_tx_frame
 static inline bool same_way(const struct vb_txq *txq, const struct vb_tx_frame *a,
                             const struct vb_tx_frame *b)
 {
-    return (a->path == b->path || vb_ip_equal(&a->path->remote, &b->path->remote)) &&
+    return (a->path == b->path || (vb_ip_equal(&a->path->remote, &b->path->remote) &&
+                                   vb_path_attr_equal(&a->path->attr, &b->path->attr))) &&
            same_range(txq, a, b);
 }
 
@@ -130,6 +131,23 @@ static void gather(struct msghdr *h, struct iovec *v, const struct vb_txq *txq, 
     h->msg_iovlen = (size_t)(v + 1 - h->msg_iov);
 }
 
+// Whether packets there have other attributes than the socket.
+static inline bool is_other(const struct udp *u, const struct vb_path *path)
+{
+    return !vb_path_attr_equal(&path->attr, &u->tx.attr);
+}
+
+// Adds the path's attributes behind the length of segments, or alone.
+static void describe(struct udp *u, unsigned m, const struct vb_path *path)
+{
+    struct msghdr *h = &u->tx.msg[m].msg_hdr;
+    uint8_t *at = u->tx.control[m].bytes + SEGMENT_SPACE;
+
+    if (h->msg_controllen == 0)
+        h->msg_control = at;
+    h->msg_controllen += vb_udp_attr_put(u, at, path);
+}
+
 // Prepares message m to carry frames [first, end), sealed.
 static void load(struct udp *u, unsigned m, struct vb_txq *txq, uint32_t first, uint32_t end)
 {
@@ -143,26 +161,29 @@ static void load(struct udp *u, unsigned m, struct vb_txq *txq, uint32_t first, 
     struct msghdr *h = &tx->msg[m].msg_hdr;
     gather(h, tx->iov + tx->iov_used, txq, first, end);
     tx->iov_used += (uint32_t)h->msg_iovlen;
+    h->msg_control = tx->control[m].bytes;
     h->msg_controllen = 0;
     if (end - first > 1) {
         uint16_t segment_bytes = (uint16_t)head->len;
-        h->msg_controllen = CMSG_SPACE(sizeof segment_bytes);
+        h->msg_controllen = SEGMENT_SPACE;
         memcpy(CMSG_DATA(CMSG_FIRSTHDR(h)), &segment_bytes, sizeof segment_bytes);
     }
+    if (__builtin_expect(is_other(u, head->path), 0))
+        describe(u, m, head->path);
 }
 
 // Frames of services without acknowledgements wait for a receiver that is full. Those that share a
 // send with others go as the first one.
-static bool may_leave(struct udp *u, const struct vb_txq *txq, uint32_t first, uint32_t end)
+static inline bool may_leave(struct udp *u, const struct vb_txq *txq,
+                             const struct vb_tx_frame *head, uint32_t frames)
 {
-    const struct vb_tx_frame *head = &txq->frame[first];
     const uint8_t *bth = txq->arena + head->offset;
     uint8_t transport = bth[0] & TRANSPORT_BITS;
 
     if (__builtin_expect(transport != VB_UC_BASE && transport != VB_UD_BASE, 1))
         return true;
-    return vb_udp_has_room(u, &head->path->remote, vb_get_be24(bth + 5), end - first,
-                           (end - first) * head->len, first == txq->taken);
+    return vb_udp_has_room(u, &head->path->remote, vb_get_be24(bth + 5), frames, frames * head->len,
+                           head == &txq->frame[txq->taken]);
 }
 
 // Fills messages from frames [txq->taken, …). Returns how many; *next is the frame to go on with.
@@ -173,7 +194,10 @@ static unsigned build(struct udp *u, struct vb_txq *txq, uint32_t *next)
     u->tx.iov_used = 0;
     while (i < txq->count && m < UDP_TX_MESSAGES) {
         uint32_t end = run_end(u, txq, i);
-        if (!may_leave(u, txq, i, end))
+        const struct vb_path *path = txq->frame[i].path;
+        if (!may_leave(u, txq, &txq->frame[i], end - i))
+            break;
+        if (__builtin_expect(is_other(u, path), 0) && !vb_udp_attr_turn(u, &path->attr, m == 0))
             break;
         load(u, m++, txq, i, end);
         i = end;
@@ -192,14 +216,18 @@ static bool send_singly(struct udp *u, unsigned m, struct vb_txq *txq)
 {
     for (uint32_t i = u->tx.first[m]; i < u->tx.end[m]; i++) {
         struct iovec iov[3];
-        struct msghdr h = {.msg_name = &u->tx.to[m], .msg_namelen = u->address_bytes};
+        uint8_t *control = u->tx.control[m].bytes + SEGMENT_SPACE;
+        struct msghdr h = {.msg_name = &u->tx.to[m],
+                           .msg_namelen = u->address_bytes,
+                           .msg_control = control,
+                           .msg_controllen = vb_udp_attr_put(u, control, txq->frame[i].path)};
         vb_tx_seal(txq, &txq->frame[i], 0);
         gather(&h, iov, txq, i, i + 1);
         if (sendmsg(u->fd, &h, 0) < 0) {
             if (is_full(errno))
                 return false;
             u->port.stats.tx_errors++;
-        } else {
+        } else if (u->port.trace) {
             record(u, txq, i, i + 1, true);
         }
         txq->taken = i + 1;
@@ -233,7 +261,7 @@ static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
     while (m < count) {
         int sent = sendmmsg(u->fd, tx->msg + m, count - m, 0);
         if (sent > 0) {
-            for (unsigned i = m; i < m + (unsigned)sent; i++)
+            for (unsigned i = m; u->port.trace && i < m + (unsigned)sent; i++)
                 record(u, txq, tx->first[i], tx->end[i], false);
             m += (unsigned)sent;
             txq->taken = tx->end[m - 1];
@@ -247,12 +275,11 @@ static bool flush(struct udp *u, unsigned count, struct vb_txq *txq)
 }
 
 // One frame alone is where latency counts: the cheapest call, no control message, no list.
-static void send_one(struct udp *u, struct vb_txq *txq)
+static inline void send_one(struct udp *u, struct vb_txq *txq, const struct vb_tx_frame *f)
 {
-    struct vb_tx_frame *f = &txq->frame[txq->taken];
     uint8_t *bytes = txq->arena + f->offset;
     union udp_address *to = &u->tx.to[0];
-    if (!may_leave(u, txq, txq->taken, txq->taken + 1))
+    if (!may_leave(u, txq, f, 1))
         return;
     aim(u, to, f->path);
     vb_tx_seal(txq, f, 0);
@@ -260,7 +287,7 @@ static void send_one(struct udp *u, struct vb_txq *txq)
         if (is_full(errno))
             return;
         u->port.stats.tx_errors++;
-    } else {
+    } else if (u->port.trace) {
         record(u, txq, txq->taken, txq->taken + 1, true);
     }
     txq->taken++;
@@ -279,8 +306,9 @@ static void send_all(struct udp *u, struct vb_txq *txq)
 
 void vb_udp_send_own(struct udp *u, struct vb_txq *txq)
 {
-    if (txq->count - txq->taken == 1 && txq->frame[txq->taken].body_len == 0) {
-        send_one(u, txq);
+    const struct vb_tx_frame *f = &txq->frame[txq->taken];
+    if (txq->count - txq->taken == 1 && f->body_len == 0 && !is_other(u, f->path)) {
+        send_one(u, txq, f);
         return;
     }
     if (txq->count - txq->taken == 2)

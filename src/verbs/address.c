@@ -6,6 +6,8 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +153,56 @@ enum ibv_mtu vb_verbs_active_mtu(void)
     while (mtu > IBV_MTU_256 && 128u << mtu > room)
         mtu--;
     return (enum ibv_mtu)mtu;
+}
+
+// ---- the link
+
+static bool has_address(const struct ifaddrs *i, const uint8_t gid[16], bool is_v4)
+{
+    const struct sockaddr_in *v4 = (const void *)i->ifa_addr;
+    const struct sockaddr_in6 *v6 = (const void *)i->ifa_addr;
+
+    if (!i->ifa_addr)
+        return false;
+    if (is_v4 && gid[12] == 127) // it has all of them
+        return i->ifa_flags & IFF_LOOPBACK;
+    if (i->ifa_addr->sa_family == AF_INET)
+        return is_v4 && memcmp(&v4->sin_addr, gid + 12, 4) == 0;
+    return i->ifa_addr->sa_family == AF_INET6 && !is_v4 && memcmp(&v6->sin6_addr, gid, 16) == 0;
+}
+
+static uint32_t speed_of(const char *interface)
+{
+    struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
+    struct ifreq request = {.ifr_data = (void *)&command};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+    bool known = fd >= 0 && ioctl(fd, SIOCETHTOOL, &request) == 0;
+    uint32_t mbps = ethtool_cmd_speed(&command);
+    if (fd >= 0)
+        close(fd);
+    return known && mbps != (uint32_t)SPEED_UNKNOWN && mbps != UINT16_MAX ? mbps : 0;
+}
+
+struct vb_verbs_link vb_verbs_link(const uint8_t gid[16])
+{
+    static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+    bool is_v4 = memcmp(gid, v4, sizeof v4) == 0;
+    struct vb_verbs_link link = {0};
+    struct ifaddrs *all;
+
+    if (getifaddrs(&all) != 0)
+        return link;
+    for (const struct ifaddrs *i = all; i && !link.index; i = i->ifa_next) {
+        if (!has_address(i, gid, is_v4))
+            continue;
+        link = (struct vb_verbs_link){.index = if_nametoindex(i->ifa_name),
+                                      .up = i->ifa_flags & IFF_UP && i->ifa_flags & IFF_RUNNING,
+                                      .mbps = speed_of(i->ifa_name)};
+    }
+    freeifaddrs(all);
+    return link;
 }
 
 // FNV-1a of the machine's name for itself.

@@ -12,31 +12,60 @@ enum {
     IP_VERSION_6 = 6,
     V4_AT = 20, // an IPv4 header fills the second half of the GRH's 40 bytes
     HOP_LIMIT = 64,
+    FLOW_LABEL_MAX = 0xfffff,
 };
+
+const char *vb_verbs_judge_path(struct ibv_context *context, const struct ibv_ah_attr *attr,
+                                int *error)
+{
+    if (!attr->is_global)
+        return "the path needs the peer's GID (RoCE): give is_global and grh.dgid";
+    if (attr->grh.sgid_index >= vb_verbs_of(context)->gids.count)
+        return "there is no GID of that sgid_index";
+    if (attr->grh.flow_label > FLOW_LABEL_MAX)
+        return "a flow label has 20 bits";
+    if (attr->sl > VB_WQE_SL_MAX)
+        return "service levels are 0 to 6, the priorities that a socket may have";
+    if (attr->static_rate) {
+        *error = EOPNOTSUPP;
+        return "paths have no rate: limit the queue pair (IBV_QP_RATE_LIMIT)";
+    }
+    return NULL;
+}
+
+// Programs ask for one hop whatever the distance (ibv_rc_pingpong does), since Linux takes the
+// route's hop limit for RoCE, not theirs. So 1 is the system's, too.
+uint8_t vb_verbs_hop_limit(const struct ibv_ah_attr *attr)
+{
+    return attr->grh.hop_limit > 1 ? attr->grh.hop_limit : 0;
+}
 
 VB_VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct vb_verbs_ah *ah = NULL;
-    const char *why = NULL;
+    int error = EINVAL;
+    const char *why = attr->port_num == VB_VERBS_PORT
+                          ? vb_verbs_judge_path(pd->context, attr, &error)
+                          : "there is only port 1";
 
-    if (attr->port_num != VB_VERBS_PORT)
-        why = "there is only port 1";
-    else if (!attr->is_global)
-        why = "the path needs the peer's GID (RoCE)";
-    else if (attr->grh.sgid_index >= vb_verbs_of(pd->context)->gids.count)
-        why = "there is no GID of that sgid_index";
+    if (why)
+        ah = NULL;
     else if (vb_verbs_take_gid(pd->context, attr->grh.sgid_index, "ibv_create_ah") != 0)
         return NULL;
     else
         ah = calloc(1, sizeof *ah);
     if (!ah) {
-        vb_verbs_fail(why ? EINVAL : ENOMEM, "ibv_create_ah", why);
+        vb_verbs_fail(why ? error : ENOMEM, "ibv_create_ah", why);
         return NULL;
     }
     ah->ah.context = pd->context;
     ah->ah.pd = pd;
-    ah->attr = *attr;
-    ah->source = vb_verbs_gid_source(pd->context, attr->grh.sgid_index);
+    memcpy(ah->to.gid, attr->grh.dgid.raw, sizeof ah->to.gid);
+    ah->to.source = vb_verbs_gid_source(pd->context, attr->grh.sgid_index);
+    ah->to.flow_label = attr->grh.flow_label;
+    ah->to.traffic_class = attr->grh.traffic_class;
+    ah->to.hop_limit = vb_verbs_hop_limit(attr);
+    ah->to.service_level = attr->sl;
     return &ah->ah;
 }
 

@@ -62,14 +62,16 @@ static struct vb_send_wr *begin(struct ibv_qp_ex *ex, enum vb_wr_opcode opcode)
     struct vb_verbs_qp *qp = of(ex);
     struct vb_verbs_build *b = &qp->build;
 
-    if (b->count == b->room || !vb_verbs_serves(qp, opcode)) {
+    const unsigned known = IBV_SEND_SIGNALED | IBV_SEND_FENCE | IBV_SEND_SOLICITED;
+    unsigned flags = ex->wr_flags;
+
+    if (b->count == b->room || !vb_verbs_serves(qp, opcode) || flags & ~known) {
         spoil(qp, b->count == b->room ? ENOMEM : EINVAL);
         return NULL;
     }
     if (b->error)
         return NULL;
     struct vb_send_wr *wr = &b->wr[b->count];
-    unsigned flags = ex->wr_flags;
     *wr = (struct vb_send_wr){
         .wr_id = ex->wr_id,
         .opcode = opcode,
@@ -189,8 +191,7 @@ static void set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, u
         spoil(of(ex), EINVAL);
         return;
     }
-    memcpy(wr->to.gid, VB_VERBS_CAST(vb_verbs_ah, ah)->attr.grh.dgid.raw, 16);
-    wr->to.source = VB_VERBS_CAST(vb_verbs_ah, ah)->source;
+    wr->to = VB_VERBS_CAST(vb_verbs_ah, ah)->to;
     wr->to.qpn = qpn;
     wr->to.qkey = qkey & 0x80000000 ? of(ex)->attr.qkey : qkey;
 }

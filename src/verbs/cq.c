@@ -132,6 +132,10 @@ static const char *judge(const struct ibv_context *context, const struct ibv_cq_
         return "a field of completions is unknown";
     if (a->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
         return "comp_mask is unknown";
+    if (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
+        a->flags &
+            ~(uint32_t)(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN))
+        return "a flag is unknown";
     return NULL;
 }
 

@@ -46,19 +46,33 @@ VB_VERBS_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
     return 0;
 }
 
-// Its allocators are not asked: queues are the NIC's own memory.
-struct ibv_pd *vb_verbs_alloc_parent_domain(struct ibv_context *context,
-                                            struct ibv_parent_domain_init_attr *attr)
+// Why there is no such domain, or NULL; *error is changed if it is not EINVAL.
+static const char *judge_parent(const struct ibv_parent_domain_init_attr *attr, int *error)
 {
     const uint32_t known =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-    struct vb_verbs_pd *parent = VB_VERBS_CAST(vb_verbs_pd, attr->pd);
-    struct vb_verbs_pd *pd = calloc(1, sizeof *pd);
 
-    if (!pd || !parent || attr->comp_mask & ~known) {
-        int error = !pd ? ENOMEM : EINVAL;
-        free(pd);
-        vb_verbs_fail(error, "ibv_alloc_parent_domain", "it needs a domain");
+    if (!attr->pd)
+        return "it needs a domain";
+    if (attr->comp_mask & ~known)
+        return "comp_mask is unknown";
+    if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
+        *error = EOPNOTSUPP;
+        return "queues are the NIC's own memory: allocators would not be asked";
+    }
+    return NULL;
+}
+
+struct ibv_pd *vb_verbs_alloc_parent_domain(struct ibv_context *context,
+                                            struct ibv_parent_domain_init_attr *attr)
+{
+    struct vb_verbs_pd *parent = VB_VERBS_CAST(vb_verbs_pd, attr->pd);
+    int error = EINVAL;
+    const char *why = judge_parent(attr, &error);
+    struct vb_verbs_pd *pd = why ? NULL : calloc(1, sizeof *pd);
+
+    if (!pd) {
+        vb_verbs_fail(why ? error : ENOMEM, "ibv_alloc_parent_domain", why);
         return NULL;
     }
     while (parent->parent)

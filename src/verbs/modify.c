@@ -45,6 +45,32 @@ static int needed(uint32_t service, enum ibv_qp_state from, enum ibv_qp_state to
     return 0;
 }
 
+// What may be given besides, as Linux has it (ib_modify_qp_is_ok()), but for a path and limits that
+// change on the way: from RTR and RTS on, those stay.
+static int optional(uint32_t service, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+    const bool ud = service == VB_SERVICE_UD;
+    const int own = ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+    const bool nacks = service == VB_SERVICE_RC || service == VB_SERVICE_XRC_RECV;
+    const int running = own | IBV_QP_CUR_STATE | IBV_QP_RATE_LIMIT |
+                        (nacks ? IBV_QP_MIN_RNR_TIMER : 0) | (ud ? 0 : IBV_QP_PATH_MIG_STATE);
+
+    // Either half of XRC is given what both halves of RC need (perftest does so).
+    const bool half = service == VB_SERVICE_XRC_SEND || service == VB_SERVICE_XRC_RECV;
+
+    switch (to) {
+    case IBV_QPS_INIT: return own | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    case IBV_QPS_RTR:
+        return own | IBV_QP_PKEY_INDEX |
+               (half ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
+    case IBV_QPS_RTS:
+        return running | (half && from == IBV_QPS_RTR ? needed(VB_SERVICE_RC, from, to) : 0);
+    case IBV_QPS_SQD:
+        return from == IBV_QPS_SQD ? own | IBV_QP_PKEY_INDEX : IBV_QP_EN_SQD_ASYNC_NOTIFY;
+    default: return IBV_QP_CUR_STATE;
+    }
+}
+
 static void merge_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
     if (mask & IBV_QP_AV)
@@ -57,10 +83,6 @@ static void merge_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, i
         to->rq_psn = from->rq_psn & 0xffffff;
     if (mask & IBV_QP_SQ_PSN)
         to->sq_psn = from->sq_psn & 0xffffff;
-    if (mask & IBV_QP_ALT_PATH)
-        to->alt_ah_attr = from->alt_ah_attr;
-    if (mask & IBV_QP_PATH_MIG_STATE)
-        to->path_mig_state = from->path_mig_state;
 }
 
 static void merge(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
@@ -90,16 +112,19 @@ static void merge(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int ma
         to->en_sqd_async_notify = from->en_sqd_async_notify;
 }
 
-static const char *judge(const struct ibv_qp_attr *a, int mask, uint32_t gids)
+// Why the values are refused, or NULL; *error is changed if it is not EINVAL.
+static const char *judge(struct ibv_context *context, const struct ibv_qp_attr *a, int mask,
+                         int *error)
 {
+    if (mask & IBV_QP_ALT_PATH ||
+        (mask & IBV_QP_PATH_MIG_STATE && a->path_mig_state != IBV_MIG_MIGRATED)) {
+        *error = EOPNOTSUPP;
+        return "there are no alternate paths";
+    }
     if (mask & IBV_QP_PORT && a->port_num != VB_VERBS_PORT)
         return "there is only port 1";
     if (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0)
         return "there is only P_Key 0";
-    if (mask & IBV_QP_AV && !a->ah_attr.is_global)
-        return "the path needs the peer's GID (RoCE): give is_global and grh.dgid";
-    if (mask & IBV_QP_AV && a->ah_attr.grh.sgid_index >= gids)
-        return "there is no GID of that sgid_index";
     if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
         return "path_mtu is none of 256 to 4096";
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > VB_VERBS_MAX_INIT_RD_ATOMIC)
@@ -110,7 +135,7 @@ static const char *judge(const struct ibv_qp_attr *a, int mask, uint32_t gids)
         return "the rate is at most 400,000,000 kilobits per second";
     if (mask & IBV_QP_CAP)
         return "the size of the queues stays";
-    return NULL;
+    return mask & IBV_QP_AV ? vb_verbs_judge_path(context, &a->ah_attr, error) : NULL;
 }
 
 static struct vb_qp_change change_of(const struct ibv_qp_attr *a, enum ibv_qp_state to)
@@ -132,6 +157,10 @@ static struct vb_qp_change change_of(const struct ibv_qp_attr *a, enum ibv_qp_st
         .retries = a->retry_cnt,
         .rnr_retries = a->rnr_retry,
         .reads = a->max_rd_atomic,
+        .traffic_class = a->ah_attr.grh.traffic_class,
+        .hop_limit = vb_verbs_hop_limit(&a->ah_attr),
+        .service_level = a->ah_attr.sl,
+        .flow_label = a->ah_attr.grh.flow_label,
     };
     memcpy(c.gid, a->ah_attr.grh.dgid.raw, 16);
     return c;
@@ -198,11 +227,14 @@ VB_VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, 
         return vb_verbs_fail(EINVAL, "ibv_modify_qp", "no such state");
     if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
         return fail_step(from, to, EINVAL, "it is in another state than cur_qp_state says");
-    const char *why = judge(attr, mask, vb_verbs_of(ibv->context)->gids.count);
-    if (!why && (mask & needed(qp->service, from, to)) != needed(qp->service, from, to))
+    int error = EINVAL, must = needed(qp->service, from, to);
+    const char *why = judge(ibv->context, attr, mask, &error);
+    if (!why && (mask & must) != must)
         why = "an attribute that this step needs is missing";
+    if (!why && mask & ~(must | optional(qp->service, from, to) | IBV_QP_STATE))
+        why = "an attribute was given that this step does not take";
     if (why)
-        return fail_step(from, to, EINVAL, why);
+        return fail_step(from, to, error, why);
     merge(&merged, attr, mask);
     struct vb_qp_change change = change_of(&merged, to);
     if (take_path(qp, mask, &merged, &change) != 0)

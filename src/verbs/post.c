@@ -121,8 +121,7 @@ static int translate(const struct vb_verbs_qp *qp, const struct ibv_send_wr *fro
         if (!ah)
             return EINVAL;
         to->imm = from->imm_data;
-        memcpy(to->to.gid, ah->attr.grh.dgid.raw, 16);
-        to->to.source = ah->source;
+        to->to = ah->to;
         to->to.qpn = from->wr.ud.remote_qpn;
         to->to.qkey =
             from->wr.ud.remote_qkey & 0x80000000 ? qp->attr.qkey : from->wr.ud.remote_qkey;

@@ -355,15 +355,15 @@ VB_VERBS_EXPORT int ibv_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gi
 
 VB_VERBS_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-    (void)qp;
-    return ece->vendor_id ? vb_verbs_fail(EOPNOTSUPP, "ibv_set_ece", "no vendor's options") : 0;
+    (void)qp, (void)ece;
+    return vb_verbs_fail(EOPNOTSUPP, "ibv_set_ece", "no vendor's options are known here");
 }
 
 VB_VERBS_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
     (void)qp;
-    memset(ece, 0, sizeof *ece);
-    return 0;
+    memset(ece, 0, sizeof *ece); // who ignores the answer finds no options
+    return vb_verbs_fail(EOPNOTSUPP, "ibv_query_ece", "no vendor's options are known here");
 }
 
 // Packets of a message are placed in order, by one thread at a time, whole or by 4 KB.

@@ -5,8 +5,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,9 +16,14 @@ enum {
     QPS = 16384,
     PKEY_DEFAULT = 0xffff,
     GROUPS = 1024,
-    LINK_UP = 5,
-    WIDTH_4X = 2,
-    SPEED_EDR = 32,
+    PHYSICALLY_DISABLED = 3, // as Linux says it of RoCE over a link that is down
+    PHYSICALLY_UP = 5,
+};
+
+// Widths and speeds that verbs have codes for, by what they make together.
+struct rate {
+    uint32_t mbps;
+    uint8_t width, speed;
 };
 
 static struct ibv_device_attr describe_device(void)
@@ -132,21 +135,40 @@ int vb_verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *
 
 // ---- the port
 
+// The least that the link does not exceed. One that does not say its speed has the very least, as
+// with Linux's soft-RoCE: the loopback is such.
+static struct rate rate_of(uint32_t mbps)
+{
+    static const struct rate rates[] = {
+        {2500, 1, 1},    {5000, 1, 2},    {10000, 1, 8},    {20000, 2, 2},
+        {25000, 1, 32},  {40000, 2, 8},   {50000, 1, 64},   {56000, 2, 16},
+        {100000, 2, 32}, {200000, 2, 64}, {400000, 2, 128},
+    };
+    size_t i = 0;
+
+    while (i + 1 < sizeof rates / sizeof rates[0] && rates[i].mbps < mbps)
+        i++;
+    return rates[i];
+}
+
 int vb_verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
                         size_t size)
 {
+    const struct vb_verbs_gids *gids = &vb_verbs_of(context)->gids;
+    const struct vb_verbs_link link = vb_verbs_link(gids->gid[0].raw);
+    const struct rate rate = rate_of(link.mbps);
     const struct ibv_port_attr all = {
-        .state = IBV_PORT_ACTIVE,
+        .state = link.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = vb_verbs_active_mtu(),
-        .gid_tbl_len = (int)vb_verbs_of(context)->gids.count,
+        .gid_tbl_len = (int)gids->count,
         .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         .max_msg_sz = 1u << 30,
         .pkey_tbl_len = 1,
         .max_vl_num = 1,
-        .active_width = WIDTH_4X,
-        .active_speed = SPEED_EDR,
-        .phys_state = LINK_UP,
+        .active_width = rate.width,
+        .active_speed = rate.speed,
+        .phys_state = link.up ? PHYSICALLY_UP : PHYSICALLY_DISABLED,
         .link_layer = IBV_LINK_LAYER_ETHERNET,
     };
 
@@ -179,39 +201,14 @@ VB_VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int
     return 0;
 }
 
-// The interface that has the address.
-static uint32_t find_interface(const uint8_t gid[16])
-{
-    static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
-    bool is_v4 = memcmp(gid, v4, sizeof v4) == 0;
-    struct ifaddrs *all;
-    uint32_t found = 0;
-
-    if (getifaddrs(&all) != 0)
-        return 0;
-    for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
-        if (!i->ifa_addr)
-            continue;
-        const struct sockaddr_in *in = (const void *)i->ifa_addr;
-        const struct sockaddr_in6 *in6 = (const void *)i->ifa_addr;
-        bool here = i->ifa_addr->sa_family == AF_INET && is_v4
-                        ? memcmp(&in->sin_addr, gid + 12, 4) == 0
-                        : i->ifa_addr->sa_family == AF_INET6 && !is_v4 &&
-                              memcmp(&in6->sin6_addr, gid, 16) == 0;
-        if (here)
-            found = if_nametoindex(i->ifa_name);
-    }
-    freeifaddrs(all);
-    return found ? found : if_nametoindex("lo"); // 127.0.0.2 is nobody's by name
-}
-
 static void describe_gid(struct ibv_context *context, uint32_t index, struct ibv_gid_entry *entry)
 {
     *entry = (struct ibv_gid_entry){.gid = vb_verbs_of(context)->gids.gid[index],
                                     .gid_index = index,
                                     .port_num = VB_VERBS_PORT,
                                     .gid_type = IBV_GID_TYPE_ROCE_V2};
-    entry->ndev_ifindex = find_interface(entry->gid.raw);
+    struct vb_verbs_link link = vb_verbs_link(entry->gid.raw);
+    entry->ndev_ifindex = link.index;
     vb_verbs_gid_asked(context, index);
 }
 

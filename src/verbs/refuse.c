@@ -166,6 +166,7 @@ VB_VERBS_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32
 VB_VERBS_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
     (void)pd;
+    no("ibv_unimport_pd"); // nothing was imported: the object stays as it is
 }
 
 VB_VERBS_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
@@ -177,6 +178,7 @@ VB_VERBS_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 VB_VERBS_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
     (void)mr;
+    no("ibv_unimport_mr"); // nothing was imported: the object stays as it is
 }
 
 VB_VERBS_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
@@ -188,6 +190,7 @@ VB_VERBS_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32
 VB_VERBS_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
     (void)dm;
+    no("ibv_unimport_dm"); // nothing was imported: the object stays as it is
 }
 
 // ---- of newer headers than Debian 12's, whose structs are not known here

@@ -121,6 +121,9 @@ static const char *judge(const struct ibv_srq_init_attr_ex *a, bool xrc)
         return "a receive has up to 16 scatter entries";
     if (!a->pd || !(a->comp_mask & IBV_SRQ_INIT_ATTR_PD))
         return "it needs a protection domain";
+    if (a->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+                                   IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ))
+        return "comp_mask is unknown";
     if (xrc && (!a->xrcd || !a->cq))
         return "XRC needs a domain and a completion queue";
     return NULL;

@@ -10,6 +10,7 @@
 #include "base/fifo.h"
 #include "base/spin.h"
 #include "verbena/nic.h"
+#include "verbena/wqe.h"
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -155,8 +156,7 @@ struct vb_verbs_xrcd {
 
 struct vb_verbs_ah {
     struct ibv_ah ah;
-    struct ibv_ah_attr attr;
-    uint32_t source; // as of struct vb_send_wr
+    struct vb_send_to to; // but for the queue pair and its key
 };
 
 // What ibv_wr_start() has begun.
@@ -291,6 +291,15 @@ struct vb_verbs_address {
 // The i-th address to try, best first. False: no more.
 bool vb_verbs_address(uint32_t i, struct vb_verbs_address *address);
 enum ibv_mtu vb_verbs_active_mtu(void);
+
+// The link below an address, as it is now.
+struct vb_verbs_link {
+    uint32_t index; // of the interface; 0: nobody has the address any more
+    bool up;        // and has a carrier
+    uint32_t mbps;  // 0: it does not say
+};
+
+struct vb_verbs_link vb_verbs_link(const uint8_t gid[16]);
 uint64_t vb_verbs_guid(void); // of this machine, in network byte order
 
 // ---- gid.c
@@ -327,6 +336,13 @@ void vb_verbs_tell(struct ibv_context *context, const struct vb_wc *wc);
 
 // ---- refuse.c
 void vb_verbs_refuse_ops(struct verbs_context *ops);
+
+// ---- ah.c: paths
+// Why there is no such path, or NULL. *error is changed if it is not EINVAL.
+const char *vb_verbs_judge_path(struct ibv_context *context, const struct ibv_ah_attr *attr,
+                                int *error);
+// The hop limit that packets get; 0: the system's.
+uint8_t vb_verbs_hop_limit(const struct ibv_ah_attr *attr);
 
 // ---- cq.c, srq.c, qp.c, event.c
 void vb_verbs_wait_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,

@@ -50,7 +50,7 @@ static void test_a_greeting_must_match(void **state)
     is_refused(hull, r, "no greeting");
     r = hull_kit_hello();
     r.hello.version++;
-    is_refused(hull, r, "version 2");
+    is_refused(hull, r, "version 3");
     r = hull_kit_hello();
     r.hello.page_bytes += 64;
     is_refused(hull, r, "sizes differ");

@@ -113,6 +113,10 @@ static void test_attributes_of_rtr(void **state)
     TRY(VB_QPS_INIT, VB_QPS_RTR, rq_psn, 0x1000000, -EINVAL);
     TRY(VB_QPS_INIT, VB_QPS_RTR, min_rnr_timer, 31, 0);
     TRY(VB_QPS_INIT, VB_QPS_RTR, min_rnr_timer, 32, -EINVAL);
+    TRY(VB_QPS_INIT, VB_QPS_RTR, attr.flow_label, 0xfffff, 0);
+    TRY(VB_QPS_INIT, VB_QPS_RTR, attr.flow_label, 0x100000, -EINVAL);
+    TRY(VB_QPS_INIT, VB_QPS_RTR, attr.sl, 6, 0);
+    TRY(VB_QPS_INIT, VB_QPS_RTR, attr.sl, 7, -EINVAL);
     TRY(VB_QPS_INIT, VB_QPS_RTR, max_dest_rd_atomic, 0, 0);
     TRY(VB_QPS_INIT, VB_QPS_RTR, max_dest_rd_atomic, 16, 0);
     TRY(VB_QPS_INIT, VB_QPS_RTR, max_dest_rd_atomic, 17, -EINVAL);

@@ -201,7 +201,78 @@ static void test_many_destinations(void **state)
     forge_close(f);
 }
 
+// A path is that of an address and of what is asked for on the way there.
+static void test_attributes_of_a_request(void **state)
+{
+    (void)state;
+    struct forge *f = open_ud();
+    const struct vb_sge sge = {forge_addr(f, 0), 1, f->key};
+    struct vb_txq *q = vb_pu_txq(f->pu);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct vb_send_wr wr = datagram(f, i, &sge);
+        wr.to.traffic_class = i & 1 ? 0xb9 : 0;
+        wr.to.hop_limit = i & 2 ? 17 : 0;
+        wr.to.flow_label = i & 4 ? 0xfedcb : 0;
+        wr.to.service_level = (uint8_t)(i % 7);
+        forge_post_send(f, &wr);
+        vb_pu_poll(f->pu, f->now_ns);
+        assert_int_equal(forge_next_done(f).status, VB_WC_OK);
+        const struct vb_path_attr *a = &q->frame[q->count - 1].path->attr;
+        assert_int_equal(a->traffic_class, wr.to.traffic_class);
+        assert_int_equal(a->hop_limit, wr.to.hop_limit);
+        assert_int_equal(a->flow_label, wr.to.flow_label);
+        assert_int_equal(a->sl, wr.to.service_level);
+    }
+    forge_close(f);
+}
+
+static void test_a_level_that_is_the_systems(void **state)
+{
+    (void)state;
+    struct forge *f = open_ud();
+    const struct vb_sge sge = {forge_addr(f, 0), 1, f->key};
+    struct vb_send_wr wr = datagram(f, 9, &sge);
+    wr.to.service_level = 7;
+    forge_post_send(f, &wr);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 0);
+    forge_expect_done(f, 9, VB_WC_LOCAL_QP_OP);
+    forge_close(f);
+}
+
 // ---- receiving
+
+// What the port knows of a frame's header is shown, and else the usual values.
+static void test_the_header_shows_what_is_known(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        for (int ipv6 = 0; ipv6 < 2; ipv6++) {
+            struct forge_opts o = defaults();
+            o.ipv6 = ipv6;
+            struct forge *f = forge_open(&o);
+            forge_post_recv(f, 1, 0, 100);
+            struct vb_packet p = forge_packet(f, VB_RC_SEND_ONLY, 77);
+            forge_queue(f, &p);
+            if (known) {
+                struct vb_rx_frame *frame = &f->feed[f->feed_count - 1];
+                frame->traffic_class = 0xb9;
+                frame->hop_limit = 3;
+                frame->flow_label = ipv6 ? 0x12345 : 0;
+            }
+            forge_run(f);
+            forge_expect_recv(f, 1, VB_WC_OK, GRH);
+            const uint8_t *ip = f->memory + (ipv6 ? 0 : 20);
+            uint32_t word = known ? 0x6b912345 : 0x60000000;
+            if (ipv6)
+                assert_int_equal(vb_get_be32(ip), word);
+            else
+                assert_int_equal(ip[1], known ? 0xb9 : 0);
+            assert_int_equal(ip[ipv6 ? 7 : 8], known ? 3 : 64);
+            forge_close(f);
+        }
+    }
+}
 
 static void test_the_header_of_ipv4(void **state)
 {
@@ -397,6 +468,9 @@ int main(void)
         cmocka_unit_test(test_other_operations),
         cmocka_unit_test(test_memory_refused),
         cmocka_unit_test(test_many_destinations),
+        cmocka_unit_test(test_attributes_of_a_request),
+        cmocka_unit_test(test_a_level_that_is_the_systems),
+        cmocka_unit_test(test_the_header_shows_what_is_known),
         cmocka_unit_test(test_the_header_of_ipv4),
         cmocka_unit_test(test_the_header_of_ipv6),
         cmocka_unit_test(test_header_across_segments),

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbs programs of our own, in plain C against <infiniband/verbs.h>, under `verbena run`: every byte
 and every status is theirs to judge (verify.c, life.c, ends.c,
-surface.c, wrong.c). And the launcher itself."""
+surface.c, wrong.c, path.c, refused.c, small.c). And the launcher itself."""
 
 import contextlib
 import os
 import signal
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
@@ -65,6 +66,41 @@ class Programs(unittest.TestCase):
         for port in both_ports():
             with self.subTest(port=port):
                 done = self.succeeds("--port", port, "--", program("surface"))
+                self.assertIn("all ok", done.stdout)
+                self.assertEqual(done.stderr, "")
+
+    def test_paths(self):
+        """Headers of datagrams are seen where there are packets."""
+        for port, words in (("udp", ["0"]), ("auto", []), ("shm", [])):
+            with self.subTest(port=port):
+                done = self.succeeds("--port", port, "--", program("path"), *words)
+                self.assertIn("all ok", done.stdout)
+
+    def test_paths_with_a_hull(self):
+        """Attributes reach the hull's packets, of queue pairs and of datagrams."""
+        with tempfile.TemporaryDirectory() as place:
+            config = os.path.join(place, "hull.conf")
+            with open(config, "w", encoding="utf-8") as file:
+                file.write("[nic paths]\naddress = 127.77.0.10\nport = udp\n"
+                           "[tenant *]\ncopy = yes\n")
+            hull = command.start("nic", "--config", config, VERBENA_RUNTIME_DIR=place)
+            try:
+                line = hull.stderr.readline()
+                self.assertIn("socket", line)
+                done = self.succeeds("--hull", "paths", "--", program("path"), "0",
+                                     VERBENA_RUNTIME_DIR=place)
+                self.assertIn("all ok", done.stdout)
+            finally:
+                hull.kill()
+                hull.communicate()
+
+    def test_small(self):
+        self.assertIn("all ok", self.succeeds("--", program("small")).stdout)
+
+    def test_refused(self):
+        for port in both_ports():
+            with self.subTest(port=port):
+                done = self.succeeds("--port", port, "--", program("refused"))
                 self.assertIn("all ok", done.stdout)
                 self.assertEqual(done.stderr, "")
 

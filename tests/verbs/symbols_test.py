@@ -1,29 +1,40 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of symbols in docs/verbs.md against the library that was built, and that against the
-system's: what a program may import must be there. So must what it may import from the vendors'
-libraries that stand beside it. --write writes the table anew.
-Host packages: binutils."""
+"""The table of symbols in docs/verbs.md against what the test programs prove of the libraries that
+were built: each symbol worked in a program that judges it, or was refused there, or neither is proved.
+And the libraries against the system's: what a program may import must be there. So must what it may
+import from the vendors' libraries that stand beside them. --write writes the table anew.
+Host packages: binutils, gcc, ibverbs-utils."""
 
 import argparse
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/verbs"))
+import calls  # noqa: E402
 import judge  # noqa: E402
 
 DOCUMENT = ROOT / "docs/verbs.md"
 BEGIN, END = "<!-- symbols -->", "<!-- end of symbols -->"
 CM_BEGIN, CM_END = "<!-- symbols of librdmacm -->", "<!-- end of symbols of librdmacm -->"
-# Which state a symbol has follows from the file that defines it.
-STATES = {"refuse.c": "EOPNOTSUPP", "private.c": "for drivers only", "old.c": "no device",
-          "raw.c": "for drivers only", "cm.c": "for our librdmacm"}
-# Refused in files of their own.
-REFUSED = {"ibv_reg_dmabuf_mr", "ibv_resolve_eth_l2_from_gid", "rdma_query_addrinfo",
-           "rdma_resolve_addrinfo"}
+LIMIT_S = 120
+# Programs that judge what they call; the first that proves a symbol is named. life.c compares
+# addresses of symbols with the library's, and cannot run with wrappers before it.
+PROGRAMS = (("verify", "old"), ("verify", "new"), ("ends",), ("surface",), ("path", "0"),
+            ("refused",), ("small",), ("raw",), ("cm", "{a}"), ("cm_odd", "{a}"), ("rsock", "{a}"))
+TOOLS = (("ibv_devinfo", "-v"), ("ibv_devices",))
+ADDRESS = "127.83.0.{}"
+# Of newer headers than the system's: called without arguments, as those of drivers are.
+NEWER = {"ibv_alloc_buf", "ibv_free_buf", "ibv_reg_buf_mr", "ibv_reg_mr_ex", "ibv_dm_export_dmabuf_fd",
+         "ibv_export_buf_dmabuf_fd", "rdma_query_addrinfo", "rdma_resolve_addrinfo"}
+# Files whose functions are refused, or no program's to call: these need not ask whose object it is.
+APART = {"refuse.c", "private.c", "old.c", "raw.c", "cm.c"}
+REFUSED = {"ibv_reg_dmabuf_mr", "ibv_resolve_eth_l2_from_gid"}
 
 # Verbs that are given no object, and so need not ask whose it is (src/verbs/real.c).
 NOBODYS = {"ibv_dofork_range", "ibv_dontfork_range", "ibv_event_type_str", "ibv_fork_init",
@@ -53,27 +64,49 @@ def files_of_symbols():
     return found
 
 
-def files_of_connections():
-    """The same for librdmacm, rsockets included, which are declared by their header alone."""
-    found = {}
-    for part, pattern in (("rdmacm", r"VB_RAW_EXPORT[^;{(]*?\b(r\w+)\("),
-                          ("rsocket", r"^(?!static)[\w *]*?\b(r[a-z]+)\(")):
-        for path in sorted((ROOT / "src" / part).glob("*.c")):
-            for name in re.findall(pattern, path.read_text(encoding="utf-8"), re.M):
-                found[name] = path.name
-    return found
+def defaults(library):
+    """Names of the symbols that programs are linked to today."""
+    text = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
+                          check=True).stdout
+    return {line.split()[-1] for line in text.splitlines() if "@@" in line}
 
 
-def table(symbols, files):
-    files["verbs_allow_disassociate_destroy"] = "private.c"
-    lines = ["| symbol | version | state |", "|---|---|---|"]
+def prove(options, symbols, default):
+    """What the programs show of each symbol with its version: its state, and by which program."""
+    proved = {}
+    launch = [options.build / "verbena", "run"]
+    versions = {symbol.split("@")[0]: symbol.replace("@@", "@") for symbol in default}
+    with tempfile.TemporaryDirectory(prefix="verbena-calls-") as folder:
+        wrapped = calls.Calls(versions.keys(), folder)
+        for number, words in enumerate(PROGRAMS + TOOLS):
+            address = ADDRESS.format(number + 1)
+            where = ["--address", address] if "{a}" in words else []
+            program = [words[0]] if words in TOOLS else [options.build / f"tests/verbs_{words[0]}"]
+            program += [word.format(a=address) for word in words[1:]]
+            done, seen = wrapped.run([*launch, *where, "--", *program], LIMIT_S)
+            if done.returncode:
+                raise judge.Failure(f"{' '.join(words)}: {done.stderr.strip()[-300:]}")
+            for name, state in seen.items():
+                before = proved.get(versions[name])
+                if before is None or (state == "works" and before[0] != "works"):
+                    proved[versions[name]] = (state, words[0])
+    old = {s for s in symbols if s.endswith("@IBVERBS_1.0") and s not in versions.values()}
+    asked = sorted(s for s in symbols if s in old or s.split("@")[0] in NEWER or
+                   s.startswith("ibv_cmd_"))
+    text = subprocess.run([*launch, "--", options.build / "tests/verbs_refused", "probe", *asked],
+                          capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
+    for symbol, state in (line.split(" ", 1) for line in text.splitlines()):
+        if state == "EOPNOTSUPP":
+            proved[symbol] = (state, "refused")
+    return proved
+
+
+def table(symbols, proved):
+    lines = ["| symbol | version | state | proved by |", "|---|---|---|---|"]
     for symbol in sorted(symbols):
         name, version = symbol.split("@")
-        file = files.get(symbol) or files.get(name)
-        if file is None:
-            raise judge.Failure(f"{symbol} is exported, but no file of ours defines it")
-        state = "EOPNOTSUPP" if name in REFUSED else STATES.get(file, "works")
-        lines.append(f"| `{name}` | {version} | {state} |")
+        state, program = proved.get(symbol, ("not proved", ""))
+        lines.append(f"| `{name}` | {version} | {state} | {program and f'`{program}`'} |")
     return "\n".join(lines)
 
 
@@ -83,12 +116,13 @@ def inline_verbs():
     return set(re.findall(r'(?:no|nothing)\("(ibv_\w+)"\)', text))
 
 
-def check_dispatch(text):
+def check_dispatch():
     """Every verb that works looks whose object it has been given: ours or a real device's."""
     header, source = (set(re.findall(pattern, (ROOT / "src/verbs" / name).read_text("utf-8")))
                       for name, pattern in (("ours.h", r"VB_OURS\((\w+)\)"),
                                             ("real.c", r"\b(_?ibv_\w+)[,(]")))
-    works = set(re.findall(r"^\| `(\w+)` \|[^|]*\| works \|", text, re.M))
+    works = {name for name, file in files_of_symbols().items() if file not in APART and
+             "@" not in name} - REFUSED
     absent = sorted(works - NOBODYS - (header & source))
     if absent:
         raise judge.Failure(f"src/verbs/real.c and ours.h do not know these verbs: {absent}")
@@ -147,7 +181,7 @@ def hold_to(options, marks, wanted):
                               + "; ".join(different[:5]))
 
 
-def check_connections(options):
+def check_connections(options, proved):
     """librdmacm: all that the system's has, of the same versions, and newer ones."""
     library = options.build / "lib/verbena/librdmacm.so.1"
     head = subprocess.run(["readelf", "-d", library], capture_output=True, text=True,
@@ -155,7 +189,7 @@ def check_connections(options):
     if "soname: [librdmacm.so.1]" not in head or "PATH)" in head:
         raise judge.Failure("librdmacm has another SONAME, or a path of its own")
     symbols = exported(library)
-    hold_to(options, (CM_BEGIN, CM_END), f"\n{table(symbols, files_of_connections())}\n")
+    hold_to(options, (CM_BEGIN, CM_END), f"\n{table(symbols, proved)}\n")
     system = systems("librdmacm.so.1")
     absent = sorted((exported(system) - symbols) | (nodes(system) - nodes(library)))
     if absent:
@@ -164,18 +198,21 @@ def check_connections(options):
 
 
 def check(options):
-    judge.require(tools=("nm", "readelf", "gcc"))
-    symbols = exported(options.build / "lib/verbena/libibverbs.so.1")
-    wanted = f"\n{table(symbols, files_of_symbols())}\n"
-    hold_to(options, (BEGIN, END), wanted)
-    check_connections(options)
+    judge.require(tools=("nm", "readelf", "gcc", "ibv_devinfo"))
+    options.build = options.build.resolve()
+    libraries = [options.build / f"lib/verbena/{name}.so.1" for name in ("libibverbs", "librdmacm")]
+    symbols = exported(libraries[0])
+    proved = prove(options, symbols | exported(libraries[1]),
+                   defaults(libraries[0]) | defaults(libraries[1]))
+    hold_to(options, (BEGIN, END), f"\n{table(symbols, proved)}\n")
+    check_connections(options, proved)
     if options.write:
         return
     document = DOCUMENT.read_text(encoding="utf-8")
     unsaid = [v for v in inline_verbs() if f"`{v}`" not in document]
     if unsaid:
         raise judge.Failure(f"docs/verbs.md does not say that these are refused: {unsaid}")
-    check_dispatch(wanted)
+    check_dispatch()
     check_drivers(options, document)
     absent = sorted(exported(systems("libibverbs.so.1")) - symbols)
     if absent:

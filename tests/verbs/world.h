@@ -79,6 +79,25 @@ static inline void init_qp(struct ibv_qp *qp)
                             (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
 }
 
+// What each step needs besides the state, by service: no more is taken, as Linux has it.
+static inline int rtr_mask(enum ibv_qp_type type)
+{
+    const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    bool answers = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
+
+    return type == IBV_QPT_UD ? 0
+           : answers          ? path | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER
+                              : path;
+}
+
+static inline int rts_mask(enum ibv_qp_type type)
+{
+    bool asks = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+
+    return asks ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                : 0;
+}
+
 // From our GID of that index to the peer's; datagrams have no peer.
 static inline void ready_qp(struct ibv_qp *qp, uint32_t to, const union ibv_gid *gid,
                             uint8_t sgid_index, struct patience patience)
@@ -97,17 +116,9 @@ static inline void ready_qp(struct ibv_qp *qp, uint32_t to, const union ibv_gid 
                             .ah_attr = {.is_global = 1,
                                         .port_num = 1,
                                         .grh = {.dgid = *gid, .sgid_index = sgid_index}}};
-    bool ud = qp->qp_type == IBV_QPT_UD;
-
-    NEED(!ibv_modify_qp(qp, &a,
-                        ud ? IBV_QP_STATE
-                           : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | rtr_mask(qp->qp_type)));
     a.qp_state = IBV_QPS_RTS;
-    NEED(!ibv_modify_qp(qp, &a,
-                        ud ? IBV_QP_STATE | IBV_QP_SQ_PSN
-                           : IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+    NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | rts_mask(qp->qp_type)));
 }
 
 static inline void connect_qp_with(struct world *w, struct ibv_qp *qp, uint32_t to,
