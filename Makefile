@@ -38,11 +38,9 @@ fuzz: ## every fuzzer for FUZZ_SECONDS (600) each
 	@scripts/flavour.sh fuzz $(BUILD)/fuzz
 	@scripts/fuzz.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
 
-soak: all ## SOAK_SEEDS (2000) simulator seeds, then every mutant
+soak: tests ## SOAK_SEEDS (2000) simulator seeds, then every mutant
 	@$(BUILD)/verbena sim --seeds $(SOAK_SEEDS)
-	@sim/mutants/run.sh
-	@sim/mutants/run.sh --chain
-	@sim/mutants/run.sh --cm
+	@sim/mutants/mutants.py --build $(BUILD)
 
 soak-get: all ## SOAK_GETS (40 million) hash gets over shm and udp, the server's CPU asleep
 	@$(BUILD)/bench/soak_get --gets $(SOAK_GETS) --port shm
