@@ -33,6 +33,11 @@ class Judge:
         return " ".join((self.program,) + self.arguments).removeprefix("verbena ")
 
 
+def judge_named(name):
+    words = tuple(name.split())
+    return Judge("verbena", words) if words[0] == "sim" else Judge(*words)
+
+
 @dataclass(frozen=True)
 class Outcome:
     verdict: str  # survived, or one of CAUGHT

@@ -23,7 +23,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from judges import CAUGHT, Outcome, judges_for, run_judge
+from judges import CAUGHT, Outcome, judge_named, judges_for, run_judge
 from overlay import LAYERS, BuildError, Mutant, Overlay, Tree
 from source import Change, changed_body, functions_of, parameters_of, sites_of
 
@@ -168,7 +168,8 @@ class Court:
     def try_mutant(self, mutant, first=None):
         """The first judge that sees a mutant, and how; None and how it survived."""
         judges = [j for j in self.judges if not self.seen or self.seen[j][mutant.number] or mutant.files]
-        judges.sort(key=lambda j: j.name != first)
+        if first:
+            judges = [judge_named(first)] + [j for j in judges if j.name != first]
         for judge in judges:
             self.link([judge.program])
             limit_s = int(LIMIT_S + LIMIT_TIMES * self.cost.get(judge, 4))
@@ -365,8 +366,6 @@ def replay_main(options, tree):
         print_row(row)
     with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
         judges = judges_for(ROOT, "any", options.seeds or HAND_SEEDS)
-        if options.judge:
-            judges = [j for j in judges if j.name in options.judge]
         court = Court(options, tree, place, judges)
         court.overlay.build([m for m, _ in chosen])
         if court.overlay.dropped:
@@ -418,7 +417,6 @@ def parse(arguments):
     parser.add_argument("--replay", action="store_true", help="replay known mutants")
     parser.add_argument("--known", default=str(KNOWN), metavar="FILE", help="the list to replay from")
     parser.add_argument("--count", type=int, default=REPLAYED, help="how many of each kind to replay")
-    parser.add_argument("--judge", action="append", metavar="NAME", help="replay: only this judge")
     parser.add_argument("--keep", action="store_true", help="add what was found to the list")
     parser.add_argument("--seed", help="of a draw or a replay; default: the commit's hash")
     parser.add_argument("--seeds", type=int, metavar="N",
