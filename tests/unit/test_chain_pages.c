@@ -11,6 +11,7 @@
 #include "mutate_kit.h"
 #include "shipped_kit.h"
 #include "sim/digest.h"
+#include "spoil_kit.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -94,37 +95,6 @@ static void test_texts_and_files(void **state)
 
 // ---- spoiled text and files
 
-// A line is lost or comes twice, a word is lost or is another line's, a digit is another.
-static size_t spoil(char *text, size_t len, struct vb_prng *prng)
-{
-    size_t at = vb_prng_below(prng, len), end = at;
-
-    switch (vb_prng_below(prng, 4)) {
-    case 0: // a line
-        while (at > 0 && text[at - 1] != '\n')
-            at--;
-        while (end < len && text[end] != '\n')
-            end++;
-        break;
-    case 1: // a word
-        while (at > 0 && text[at - 1] != ' ' && text[at - 1] != '\n')
-            at--;
-        while (end < len && text[end] != ' ' && text[end] != '\n')
-            end++;
-        break;
-    case 2: // a digit or a letter
-        for (; at < len; at++)
-            if (text[at] >= '0' && text[at] <= '9')
-                break;
-        if (at < len)
-            text[at] = (char)('0' + vb_prng_below(prng, 10));
-        return len;
-    default: text[at] = "x9 -+[]:\"\n"[vb_prng_below(prng, 10)]; return len;
-    }
-    memmove(text + at, text + end, len - end);
-    return len - (end - at);
-}
-
 static void add_outcome(struct vb_digest *d, struct vb_image *image, const char *error)
 {
     if (image)
@@ -148,7 +118,7 @@ static void test_spoiled_texts(void **state)
         for (int n = 0; n < SPOILED; n++) {
             char error[VB_IMAGE_TEXT] = "";
             memcpy(copy, text, len);
-            size_t left = spoil(copy, len, &prng);
+            size_t left = spoil_text(copy, len, &prng);
             add_outcome(&d, vb_asm(copy, left, error), error);
         }
         free(copy);

@@ -5,7 +5,9 @@
 #include "cost/model.h"
 #include "list_rig.h"
 #include "mutate_kit.h"
+#include "shipped_kit.h"
 #include "sim/digest.h"
+#include "spoil_kit.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -17,6 +19,10 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+enum {
+    SPOILED = 200, // presets of each
+};
 
 static const char program[] = "program mix\n"
                               "cq c entries 64\n"
@@ -143,10 +149,92 @@ static void test_pages(void **state)
     assert_int_equal(wrong, 0);
 }
 
+static void add_page(struct vb_digest *d, char *page)
+{
+    vb_digest_add(d, vb_digest_bytes((const uint8_t *)page, (uint32_t)strlen(page)));
+    free(page);
+}
+
+static bool is(const char *what, struct vb_digest d, uint64_t expected)
+{
+    if (d.value != expected)
+        print_error("%s: 0x%016" PRIx64 ", not 0x%016" PRIx64 "\n", what, d.value, expected);
+    return d.value == expected;
+}
+
+static void add_shipped(struct vb_digest d[3], const struct shipped *s, const char *preset)
+{
+    struct vb_machine_opts opts = {.seed = 1, .shared_bytes = SHIPPED_SHARED};
+    const struct vb_cost_opts cost = {.operations = 3, .managed_client = true};
+    struct shipped_input input = {.program = s};
+    struct vb_cost_preset *p = preset_like(preset, "");
+    struct vb_image *image = shipped_image(s);
+    char error[VB_COST_TEXT] = "";
+    struct vb_machine *m = vb_machine_create(image, &opts, error);
+
+    assert_non_null(m);
+    shipped_prepare(&input, m);
+    struct vb_cost *c = vb_cost_watch(m, image, &opts, p, &cost, error);
+    if (!c)
+        fail_msg("%s: %s", s->name, error);
+    add_page(&d[0], vb_cost_text(c));
+    add_page(&d[1], vb_cost_json(c));
+    add_page(&d[2], vb_cost_svg(c));
+    vb_cost_free(c);
+    vb_machine_destroy(m);
+    vb_image_destroy(image);
+    vb_cost_preset_free(p);
+}
+
+static void test_pages_of_shipped_programs(void **state)
+{
+    struct vb_digest d[3] = {{1}, {1}, {1}};
+
+    (void)state;
+    for (uint32_t i = 0; i < shipped_count(); i++)
+        for (const struct vb_preset_file *f = vb_preset_files; f->name; f++)
+            add_shipped(d, shipped_at(i), f->name);
+    bool same = is("texts", d[0], 0x5fb9a1d0d8f2e04c);
+    same = is("JSON", d[1], 0xf225a4f0c59512fa) && same;
+    same = is("pictures", d[2], 0x67ba7e705816ca62) && same;
+    assert_true(same);
+}
+
+// Presets with a mistake: the error, or what a program costs then.
+static void test_spoiled_presets(void **state)
+{
+    struct vb_digest d = {1};
+
+    (void)state;
+    for (const struct vb_preset_file *f = vb_preset_files; f->name; f++) {
+        struct vb_prng prng = {.state = 7};
+        size_t len = strlen(f->text);
+        char *copy = malloc(len);
+        assert_non_null(copy);
+        for (int i = 0; i < SPOILED; i++) {
+            char error[VB_COST_TEXT] = "";
+            memcpy(copy, f->text, len);
+            size_t left = spoil_text(copy, len, &prng);
+            struct vb_cost_preset *p = vb_cost_preset_parse(copy, left, error);
+            struct vb_cost *c = p ? price_mix(p, &(struct vb_cost_opts){0}) : NULL;
+            if (c)
+                add_page(&d, vb_cost_json(c));
+            else
+                vb_digest_add(&d, vb_digest_bytes((uint8_t *)error, (uint32_t)strlen(error)));
+            vb_cost_free(c);
+            vb_cost_preset_free(p);
+        }
+        free(copy);
+    }
+    assert_true(is("spoiled presets", d, 0xae93bdc517bdee26));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_pages_of_shipped_programs),
+        cmocka_unit_test(test_spoiled_presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
