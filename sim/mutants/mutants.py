@@ -323,6 +323,32 @@ def draw_main(options, tree):
     return rows
 
 
+def again_main(options, tree):
+    """The survivors of an earlier draw, judged by the judges of today."""
+    functions = {(f.path, f.key): f for f in all_functions(ROOT, LAYERS)}
+    old = {r["mutant"]: r for r in json.loads(Path(options.again).read_text(encoding="utf-8"))
+           if r["verdict"] == "survived"}
+    mutants, rows = {}, []
+    for name, row in old.items():
+        path, key, operator, token, variant = name.split(":")
+        function = functions.get((path, key))
+        if function is None or function.digest != row["digest"]:
+            print(f"{row['label']}: {path}:{key} is another function now")
+            continue
+        mutants[name] = mutant_of(function, Change(operator, int(token), int(variant)))
+        mutants[name].number = len(mutants)
+
+    def report(row):
+        rows.append(old[row["mutant"]] | row)
+        print_row(row)
+    with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
+        court = Court(options, tree, place, judges_for(ROOT, "any", options.seeds or DRAWN_SEEDS))
+        court.overlay.build(list(mutants.values()))
+        court.rehearse()
+        judge_all(court, [(old[n]["label"], m) for n, m in mutants.items()], report)
+    return rows
+
+
 # ---- replay of what is known to be found
 
 def known_entries(path):
@@ -345,6 +371,30 @@ def replayable(entry, functions):
 
 
 def replay_main(options, tree):
+    chosen = choose_known(options)
+    for number, (mutant, _) in enumerate(chosen, 1):
+        mutant.number = number
+    rows = []
+
+    def report(row):
+        rows.append(row)
+        print_row(row)
+    with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
+        court = Court(options, tree, place, judges_for(ROOT, "any", options.seeds or HAND_SEEDS))
+        court.overlay.build([m for m, _ in chosen])
+        if court.overlay.dropped:
+            names = " ".join(m.name for m, _ in chosen if m.number in court.overlay.dropped)
+            raise BuildError(f"does not compile: {names}")
+        judge_all(court, [(str(m.number), m) for m, _ in chosen], report,
+                  {m.name: judge for m, judge in chosen})
+    for row in rows:
+        print(f"{row['label']}: {row['mutant']}")
+    print(f"replay: sim/mutants/mutants.py --replay --seed {options.seed}")
+    return rows
+
+
+def choose_known(options):
+    """As many of each kind as asked for, drawn by the seed: (mutant, judge)."""
     functions = {(f.path, f.key): f for f in all_functions(ROOT, LAYERS)}
     entries = known_entries(options.known)
     chosen, kinds = [], collections.Counter()
@@ -357,27 +407,10 @@ def replay_main(options, tree):
         if kinds[kind] < options.count:
             raise BuildError(f"only {kinds[kind]} of {options.count} mutants of kind '{kind}' can be "
                              f"replayed from {options.known}: write it anew with --keep")
-    for number, (mutant, _) in enumerate(chosen, 1):
-        mutant.number = number
-    rows = []
-
-    def report(row):
-        rows.append(row)
-        print_row(row)
-    with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
-        judges = judges_for(ROOT, "any", options.seeds or HAND_SEEDS)
-        court = Court(options, tree, place, judges)
-        court.overlay.build([m for m, _ in chosen])
-        if court.overlay.dropped:
-            raise BuildError(f"mutants of {options.known} no longer compile")
-        judge_all(court, [(str(m.number), m) for m, _ in chosen], report,
-                  {m.name: judge for m, judge in chosen})
-    for row in rows:
-        print(f"{row['label']}: {row['mutant']}")
-    return rows
+    return chosen
 
 
-def keep_known(path, rows, functions):
+def keep_known(path, rows):
     """Adds what a judge saw, in sources that few others include, to the list of known mutants."""
     lines = {" ".join(e[:5 if e[0] == "drawn" else 3]): " ".join(e) for e in known_entries(path)} \
         if Path(path).exists() else {}
@@ -390,7 +423,7 @@ def keep_known(path, rows, functions):
             source, key, operator, token, variant = row["mutant"].split(":")
             if not source.endswith(".c"):
                 continue
-            head = f"drawn {source} {key} {functions[source, key].digest} {operator}:{token}:{variant}"
+            head = f"drawn {source} {key} {row['digest']} {operator}:{token}:{variant}"
         lines[head] = f"{head} {row['judge']}"
     Path(path).write_text(
         "# Mutants that a judge saw, for `mutants.py --replay`; written by `mutants.py --keep`.\n" +
@@ -414,6 +447,7 @@ def parse(arguments):
     parser.add_argument("--list", action="store_true", help="list the draw and run nothing")
     parser.add_argument("--show", metavar="K,…", help="print these of the draw as diffs")
     parser.add_argument("--fresh", action="store_true", help="forget kept results of this draw")
+    parser.add_argument("--again", metavar="FILE", help="judge the survivors in these results again")
     parser.add_argument("--replay", action="store_true", help="replay known mutants")
     parser.add_argument("--known", default=str(KNOWN), metavar="FILE", help="the list to replay from")
     parser.add_argument("--count", type=int, default=REPLAYED, help="how many of each kind to replay")
@@ -443,7 +477,8 @@ def main(arguments):
                 print(f"{place + 1:5} {draw.mutant(place).name}")
             return 0
         tree.ninja(*sorted({j.program for j in judges_for(ROOT, "any", 1)}))
-        mode = draw_main if options.draw else replay_main if options.replay else hand_written_main
+        mode = draw_main if options.draw else again_main if options.again else \
+            replay_main if options.replay else hand_written_main
         rows = mode(options, tree)
     except (BuildError, ValueError) as error:
         print(f"mutants.py: {error}", file=sys.stderr)
@@ -454,9 +489,9 @@ def main(arguments):
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.keep:
-        keep_known(KNOWN, rows, {(f.path, f.key): f for f in all_functions(ROOT, LAYERS)})
+        keep_known(KNOWN, [r for r in rows if "digest" in r or ":" not in r["mutant"]])
     survivors = sum(r["verdict"] == "survived" for r in rows)
-    return 1 if survivors and not options.draw else 0
+    return 1 if survivors and not options.draw and not options.again else 0
 
 
 if __name__ == "__main__":

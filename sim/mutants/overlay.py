@@ -74,7 +74,7 @@ class Mutant:
 
 
 def twin_head(head, name, twin):
-    head = re.sub(r"\b(static|inline)\b\s*", "", head)
+    head = re.sub(r"\b(static|inline|[A-Z_]*INLINE)\b\s*", "", head)
     return "static __attribute__((unused)) " + re.sub(rf"\b{name}\(", f"{twin}(", head, count=1)
 
 

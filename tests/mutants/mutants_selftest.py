@@ -114,6 +114,11 @@ class FunctionTest(unittest.TestCase):
         for head, names in heads.items():
             self.assertEqual(source.parameters_of(head), names)
 
+    def test_twins(self):
+        for head in ("static int f(int a)\n", "ALWAYS_INLINE int f(int a)\n", "int f(int a)\n"):
+            self.assertEqual(overlay.twin_head(head, "f", "g"),
+                             "static __attribute__((unused)) int g(int a)\n")
+
     def test_digest_follows_the_text(self):
         self.assertNotEqual(one("    a = 1;\n").digest, one("    a = 2;\n").digest)
         self.assertEqual(one("    a = 1;\n").digest, one("    a = 1;\n").digest)
