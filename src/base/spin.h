@@ -3,6 +3,7 @@
 #ifndef VB_BASE_SPIN_H
 #define VB_BASE_SPIN_H
 
+#include <assert.h>
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -19,6 +20,7 @@ static inline void vb_spin_lock(struct vb_spin *s)
 
 static inline void vb_spin_unlock(struct vb_spin *s)
 {
+    assert(atomic_load_explicit(&s->held, memory_order_relaxed)); // or what came before had no lock
     atomic_store_explicit(&s->held, 0, memory_order_release);
 }
 

@@ -193,6 +193,8 @@ static bool spot_of(struct vb_chain *c, const struct vb_place *place, uint64_t l
     struct vb_code code;
     uint32_t room;
 
+    if (place->region.id > c->regions)
+        return vb_build_fail(c, "an entry names region %u, which was never made", place->region.id);
     if (place->region.id) {
         const struct vb_image_region *r = &c->region[place->region.id - 1].image;
         *spot = (struct vb_spot){VB_IN_DATA, place->region.id - 1, place->offset};

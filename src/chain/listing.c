@@ -296,8 +296,8 @@ void vb_listing_place(const struct vb_listing *l, const struct vb_spot *spot, ch
         return;
     }
     if (spot->kind == VB_IN_RECV) {
-        vb_listing_recv_name(
-            l, spot->index, (uint32_t)(spot->offset / image->queue[spot->index].recv_stride), text);
+        uint32_t stride = image->queue[spot->index].recv_stride; // 0: the queue has no receives
+        vb_listing_recv_name(l, spot->index, stride ? (uint32_t)(spot->offset / stride) : 0, text);
         return;
     }
     uint32_t block = (uint32_t)(spot->offset / VB_WQEBB_BYTES);

@@ -19,7 +19,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "linux"))
 
-import outcome  # noqa: E402
+import judge  # noqa: E402
 
 LIMIT_S = 60
 INSIDE = "VERBENA_PATH_TEST_INSIDE"
@@ -111,7 +111,7 @@ def run(argv, **variables):
     done = subprocess.run([str(word) for word in argv], capture_output=True, text=True,
                           timeout=LIMIT_S, check=False, env={**os.environ, **variables})
     if done.returncode != 0:
-        raise outcome.Failure(f"{argv}: status {done.returncode}: {done.stderr.strip()}")
+        raise judge.Failure(f"{argv}: status {done.returncode}: {done.stderr.strip()}")
 
 
 def sent(options, family, service, attributes, **variables):
@@ -124,7 +124,7 @@ def sent(options, family, service, attributes, **variables):
          "tests/verbs_path", "send", "0", service, *attributes, peer], **variables)
     found = tap.packets()
     if len(found) != PACKETS:
-        raise outcome.Failure(f"{family} {service}: {len(found)} packets, not {PACKETS}")
+        raise judge.Failure(f"{family} {service}: {len(found)} packets, not {PACKETS}")
     return {packet[1:] for packet in found}, priorities()
 
 
@@ -132,7 +132,7 @@ def expect(seen, wanted, what):
     """All packets the same, and all of one priority."""
     header, priority = wanted
     if seen != ({header}, {priority: PACKETS}):
-        raise outcome.Failure(f"{what}: class, hop limit, flow label and priorities are {seen}, not "
+        raise judge.Failure(f"{what}: class, hop limit, flow label and priorities are {seen}, not "
                               f"{wanted}")
 
 
@@ -167,7 +167,7 @@ def check_connection(options, tos):
             if "rdma_listen:" in line:
                 break
         else:
-            raise outcome.Failure("the server did not listen")
+            raise judge.Failure("the server did not listen")
         run([*launch, "127.79.0.2", "--", "ucmatose", "-b", "127.79.0.2", "-s", "127.79.0.1",
              *(["-t", str(tos)] if tos else [])])
         server.communicate(timeout=LIMIT_S)
@@ -177,16 +177,16 @@ def check_connection(options, tos):
     found = {packet[:2] for packet in tap.packets()}
     wanted = {("127.79.0.1", tos), ("127.79.0.2", tos), ("127.79.0.1", 0), ("127.79.0.2", 0)}
     if found != wanted:  # the manager's own messages have none
-        raise outcome.Failure(f"sources and classes are {sorted(found)}, not {sorted(wanted)}")
+        raise judge.Failure(f"sources and classes are {sorted(found)}, not {sorted(wanted)}")
 
 
 def test(options):
     missing = [tool for tool in ("ip", "nft", "unshare", "ucmatose") if not shutil.which(tool)]
     if missing:
-        raise outcome.Skip(f"missing: {', '.join(missing)}")
+        raise judge.Skip(f"missing: {', '.join(missing)}")
     if INSIDE not in os.environ:
         if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
-            raise outcome.Skip("no network namespaces here")
+            raise judge.Skip("no network namespaces here")
         os.execvpe("unshare", ["unshare", "-rn", sys.executable, *sys.argv],
                    {**os.environ, INSIDE: "1"})
     options.build = options.build.resolve()
@@ -198,5 +198,5 @@ def test(options):
 
 
 if __name__ == "__main__":
-    parsed = outcome.options(__doc__.splitlines()[0])
-    outcome.run("path_test", lambda: test(parsed), parsed.no_skip)
+    parsed = judge.options(__doc__.splitlines()[0]).parse_args()
+    judge.run(lambda: test(parsed))

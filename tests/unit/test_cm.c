@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communication manager, message by message: two of them with the test as the network.
 #include "base/bytes.h"
+#include "cm/cma.h"
+#include "cm/facts.h"
 #include "cm_rig.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -477,10 +480,52 @@ static void test_refusals_at_other_addresses(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, cm_open, cm_close)
 
+// ---- facts
+
+// A connection with port numbers, and two listeners: each place once, however small the portions.
+static void test_facts(void **state)
+{
+    struct cm_rig *r = *state;
+    struct vb_cm_facts f[4];
+    uint32_t id[2], at = 0;
+    uint64_t service = vb_cma_service_id(VB_CMA_TCP, 7174);
+
+    cm_establish(r, id);
+    memset(f, 0, sizeof f);
+    assert_int_equal(vb_cm_facts(r->cm[A], &at, f, 4), 1);
+    assert_true(f[0].active);
+    assert_false(f[0].sidr);
+    assert_false(f[0].listens);
+    assert_int_equal(f[0].state, VB_CM_ESTABLISHED);
+    assert_int_equal(f[0].id, id[A]);
+    assert_int_equal(f[0].peer_id, id[B]);
+    assert_int_equal(f[0].qpn, CM_QPN_A);
+    assert_int_equal(f[0].peer_qpn, CM_QPN_B);
+    assert_int_equal(f[0].service_id, CM_SERVICE);
+    assert_memory_equal(&f[0].local, &cm_ip[A], sizeof f[0].local);
+    assert_memory_equal(&f[0].peer, &cm_ip[B], sizeof f[0].peer);
+    assert_int_equal(vb_cm_facts(r->cm[A], &at, f, 4), 0);
+    assert_int_equal(vb_cm_listen(r->cm[B], service, 0, 0, r), 0);
+    at = 0;
+    assert_int_equal(vb_cm_facts(r->cm[B], &at, f, 2), 2);
+    assert_false(f[0].active);
+    assert_int_equal(f[0].id, id[B]);
+    assert_true(f[1].listens);
+    assert_int_equal(vb_cm_facts(r->cm[B], &at, f + 2, 2), 1);
+    assert_true(f[2].listens);
+    assert_true(f[1].number > f[0].number && f[2].number == f[1].number + 1);
+    struct vb_cm_facts *tcp = f[1].service_id == service ? &f[1] : &f[2];
+    assert_int_equal(tcp->service_id, service);
+    assert_int_equal(tcp->port, 7174);
+    assert_memory_equal(&tcp->local, &cm_ip[B], sizeof tcp->local);
+    assert_int_equal(vb_cm_facts(r->cm[B], &at, f, 4), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_connects),
+        T(test_facts),
         T(test_disconnects),
         T(test_both_disconnect),
         T(test_disconnected_before_told),

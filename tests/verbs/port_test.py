@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/linux"))
-import outcome  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
+import judge  # noqa: E402
 
 LIMIT_S = 60
 INSIDE = "VERBENA_PORT_TEST_INSIDE"
@@ -32,14 +32,14 @@ def told(options, address):
     found = [re.search(rf"\b{name}:\s+([^\n(]+)", done.stdout)
              for name in ("state", "phys_state", "active_width", "active_speed", "active_mtu")]
     if done.returncode or not all(found):
-        raise outcome.Failure(f"ibv_devinfo: {done.stdout} {done.stderr}")
+        raise judge.Failure(f"ibv_devinfo: {done.stdout} {done.stderr}")
     return tuple(match.group(1).strip() for match in found)
 
 
 def expect(options, address, wanted, what):
     seen = told(options, address)
     if seen != wanted:
-        raise outcome.Failure(f"{what}: {seen}, not {wanted}")
+        raise judge.Failure(f"{what}: {seen}, not {wanted}")
 
 
 def check(options):
@@ -70,10 +70,10 @@ def check(options):
 def test(options):
     missing = [tool for tool in ("ip", "unshare", "ibv_devinfo") if not shutil.which(tool)]
     if missing:
-        raise outcome.Skip(f"missing: {', '.join(missing)}")
+        raise judge.Skip(f"missing: {', '.join(missing)}")
     if INSIDE not in os.environ:
         if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
-            raise outcome.Skip("no network namespaces here")
+            raise judge.Skip("no network namespaces here")
         os.execvpe("unshare", ["unshare", "-rn", sys.executable, *sys.argv],
                    {**os.environ, INSIDE: "1"})
     options.build = options.build.resolve()
@@ -81,5 +81,5 @@ def test(options):
 
 
 if __name__ == "__main__":
-    parsed = outcome.options(__doc__.splitlines()[0])
-    outcome.run("verbs.port", lambda: test(parsed), parsed.no_skip)
+    parsed = judge.options(__doc__.splitlines()[0]).parse_args()
+    judge.run(lambda: test(parsed))

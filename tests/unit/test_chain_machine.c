@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every shipped program off a NIC: its snapshots hold every byte, and a machine that is polled, as
+// NICs are, does what one does that makes step by step.
+#include "base/prng.h"
+#include "chain/image.h"
+#include "chain/machine.h"
+#include "chain/text.h"
+#include "shipped_kit.h"
+#include "verbena/wqe.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    QUEUES = 8,
+    CQS = 16,
+    REGIONS = 24,
+    CHANGES = 300,
+    STEPS_MAX = 100000,
+    POLLS = 50000,
+};
+
+// ---- snapshots
+
+static void expect_same(const struct vb_image *image, const char *text)
+{
+    char error[VB_IMAGE_TEXT] = "";
+    struct vb_image *again = vb_asm(text, strlen(text), error);
+
+    if (!again)
+        fail_msg("%s\n%s", error, text);
+    assert_true(vb_image_equal(image, again));
+    vb_image_destroy(again);
+}
+
+static void test_a_machine_is_dumped(void **state)
+{
+    char error[VB_IMAGE_TEXT] = "";
+
+    (void)state;
+    for (uint32_t n = 0; n < shipped_count(); n++) {
+        struct vb_image *image = shipped_image(shipped_at(n));
+        struct vb_machine *m = vb_machine_create(image, &(struct vb_machine_opts){0}, error);
+        assert_non_null(m);
+        struct vb_image *now = vb_machine_snapshot(m);
+        assert_true(vb_image_equal(image, now));
+        vb_image_destroy(now);
+        vb_machine_destroy(m);
+        vb_image_destroy(image);
+    }
+}
+
+struct placement {
+    const struct vb_image *image;
+    struct vb_image_memory send[QUEUES], recv[QUEUES], data[REGIONS];
+    uint32_t qpn[QUEUES], cqn[CQS];
+    struct vb_image_binding binding;
+};
+
+static struct vb_image_memory memory(uint64_t bytes, uint32_t n)
+{
+    return (struct vb_image_memory){0x7000000000 + n * 0x1000000ull, 0x100 + n,
+                                    calloc(1, bytes ? bytes : 1)};
+}
+
+static void place(struct placement *p, const struct vb_image *image)
+{
+    *p = (struct placement){.image = image};
+    assert_true(image->queues <= QUEUES && image->regions <= REGIONS && image->cqs <= CQS);
+    p->binding = (struct vb_image_binding){p->send, p->recv, p->data, p->qpn, p->cqn, 1u << 16};
+    for (uint32_t i = 0; i < image->queues; i++) {
+        const struct vb_image_queue *q = &image->queue[i];
+        p->send[i] = memory((uint64_t)q->blocks * VB_WQEBB_BYTES, i);
+        p->recv[i] = memory((uint64_t)q->recvs * q->recv_stride, 8 + i);
+        p->qpn[i] = 0x40 + i;
+    }
+    for (uint32_t i = 0; i < image->cqs; i++)
+        p->cqn[i] = 0x60 + i;
+    for (uint32_t i = 0; i < image->regions; i++)
+        p->data[i] = memory(image->region[i].bytes, 16 + i);
+    vb_image_place(image, &p->binding);
+}
+
+static void forget(struct placement *p)
+{
+    for (uint32_t i = 0; i < p->image->queues; i++) {
+        free(p->send[i].at);
+        free(p->recv[i].at);
+    }
+    for (uint32_t i = 0; i < p->image->regions; i++)
+        free(p->data[i].at);
+}
+
+// Some bytes of a relocation, or all of them: another memory's address, another key.
+static void change(struct placement *p, struct vb_prng *prng)
+{
+    const struct vb_reloc *a = &p->image->reloc[vb_prng_below(prng, p->image->relocs)];
+    const struct vb_reloc *b = &p->image->reloc[vb_prng_below(prng, p->image->relocs)];
+    uint32_t len = vb_reloc_bytes(a->kind);
+
+    if (a->at.kind != VB_IN_SEND || b->at.kind != VB_IN_SEND)
+        return;
+    uint8_t *at = p->send[a->at.index].at + a->at.offset;
+    const uint8_t *other = p->send[b->at.index].at + b->at.offset;
+    if (vb_prng_below(prng, 2))
+        at[vb_prng_below(prng, len)] ^= (uint8_t)(1 + vb_prng_below(prng, 255));
+    else if (a->kind == b->kind)
+        memmove(at, other, len);
+}
+
+static uint8_t *copy_of(const uint8_t *bytes, uint64_t len)
+{
+    uint8_t *copy = malloc(len);
+    memcpy(copy, bytes, len);
+    return copy;
+}
+
+// Whatever became of it: a dump that is placed there again is what was there.
+static void test_a_dump_holds_every_byte(void **state)
+{
+    struct vb_prng prng = {.state = 9};
+
+    (void)state;
+    for (uint32_t n = 0; n < shipped_count(); n++) {
+        struct vb_image *image = shipped_image(shipped_at(n));
+        struct placement p;
+        uint32_t kept = 0;
+        place(&p, image);
+        for (uint32_t i = 0; i < CHANGES; i++) {
+            uint64_t bytes = (uint64_t)image->queue[0].blocks * VB_WQEBB_BYTES;
+            char error[VB_IMAGE_TEXT] = "";
+            change(&p, &prng);
+            uint8_t *before = copy_of(p.send[0].at, bytes);
+            struct vb_image *now = vb_image_snapshot(image, &p.binding);
+            if (!vb_image_check(now, error))
+                fail_msg("%s", error);
+            kept += now->relocs;
+            memset(p.send[0].at, 0xaa, bytes);
+            vb_image_place(now, &p.binding);
+            assert_memory_equal(p.send[0].at, before, bytes);
+            if (i % 50 == 0) {
+                char *text = vb_dis(now);
+                expect_same(now, text);
+                free(text);
+            }
+            free(before);
+            vb_image_destroy(now);
+        }
+        assert_true(kept < CHANGES * image->relocs); // some name nothing any more
+        assert_true(kept > CHANGES * image->relocs / 4);
+        forget(&p);
+        vb_image_destroy(image);
+    }
+}
+
+// ---- polled
+
+static struct vb_machine *prepared(uint32_t n, const struct vb_image *image, uint32_t units)
+{
+    struct shipped_input input = {.program = shipped_at(n)};
+    const struct vb_machine_opts opts = {.seed = 1, .units = units, .shared_bytes = SHIPPED_SHARED};
+    char error[VB_IMAGE_TEXT] = "";
+    struct vb_machine *m = vb_machine_create(image, &opts, error);
+
+    if (!m)
+        fail_msg("%s: %s", shipped_at(n)->name, error);
+    shipped_prepare(&input, m);
+    return m;
+}
+
+static uint32_t expect_same_replies(struct vb_machine *a, struct vb_machine *b, uint32_t queue)
+{
+    struct vb_machine_reply ra, rb;
+    uint32_t count = 0;
+
+    memset(&ra, 0, sizeof ra);
+    memset(&rb, 0, sizeof rb);
+    for (; vb_machine_take(a, queue, &ra); count++) {
+        assert_true(vb_machine_take(b, queue, &rb));
+        assert_int_equal(ra.with_imm, rb.with_imm);
+        assert_int_equal(ra.imm, rb.imm);
+        assert_int_equal(ra.len, rb.len);
+        assert_memory_equal(ra.bytes, rb.bytes, ra.len);
+    }
+    assert_false(vb_machine_take(b, queue, &rb));
+    return count;
+}
+
+static void test_a_polled_machine_does_the_same(void **state)
+{
+    uint32_t replies = 0;
+
+    (void)state;
+    for (uint32_t n = 0; n < 2 * shipped_count(); n++) {
+        struct vb_image *image = shipped_image(shipped_at(n / 2));
+        struct vb_machine *stepped = prepared(n / 2, image, 1 + n % 2),
+                          *polled = prepared(n / 2, image, 1 + n % 2);
+        uint64_t begun_ns = vb_machine_now_ns(polled);
+        assert_true(vb_machine_run(stepped, STEPS_MAX) < STEPS_MAX);
+        for (int i = 0; i < POLLS; i++) // a request that came too early is sent again after a while
+            vb_machine_poll(polled);
+        assert_true(vb_machine_now_ns(polled) > begun_ns);
+        for (uint32_t q = 0; q < image->queues; q++) {
+            assert_int_equal(vb_machine_fault(stepped, q), vb_machine_fault(polled, q));
+            if (image->queue[q].kind == VB_QUEUE_PEER)
+                replies += expect_same_replies(stepped, polled, q);
+        }
+        for (uint32_t i = 0; i < image->regions; i++) // which hold addresses of the machine's own
+            assert_int_equal(vb_machine_bytes(stepped, i), vb_machine_bytes(polled, i));
+        vb_machine_destroy(stepped);
+        vb_machine_destroy(polled);
+        vb_image_destroy(image);
+    }
+    assert_true(replies > 2 * shipped_count());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_machine_is_dumped),
+        cmocka_unit_test(test_a_dump_holds_every_byte),
+        cmocka_unit_test(test_a_polled_machine_does_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
