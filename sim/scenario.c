@@ -138,7 +138,7 @@ static void draw_drive(struct vb_scenario *s)
     struct vb_prng prng = {s->seed * 0x2545f4914f6cdd1du + 7}, *p = &prng;
 
     s->drive = below(p, 10) < 4 ? VB_DRIVE_TURNS : VB_DRIVE_STEPS;
-    s->once = coin(p);
+    s->once = coin(p) || s->shares > 0; // a hull, the only one with shares, works once a turn
 }
 
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)

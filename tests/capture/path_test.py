@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "linux"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import judge  # noqa: E402
 
