@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Where polls without several shares or an observer go: written out there, whoever else calls it.
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 // ---- transmit queue
 
 struct vb_txq *vb_pu_txq(struct vb_pu *pu)
@@ -112,8 +115,8 @@ static bool admits(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_frame
 }
 
 // Of XRC's halves one asks and one answers.
-static bool is_welcome(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_frame *frame,
-                       const struct vb_packet *pkt)
+ALWAYS_INLINE bool is_welcome(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_rx_frame *frame,
+                              const struct vb_packet *pkt)
 {
     bool request = pkt->facts & VB_OP_REQUEST;
 
@@ -175,8 +178,8 @@ static enum vb_rx_verdict copy_out(struct vb_pu *pu, const struct vb_rx_frame *f
     return vb_unreliable_receive(pu, qp, pkt, frame);
 }
 
-static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
-                                const struct vb_packet *pkt)
+ALWAYS_INLINE enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *frame,
+                                       const struct vb_packet *pkt)
 {
     struct vb_qpc *qp = vb_dev_qp(pu->dev, pkt->dest_qpn);
 
@@ -198,7 +201,7 @@ static enum vb_rx_verdict judge(struct vb_pu *pu, const struct vb_rx_frame *fram
                                       : vb_completer_receive(pu, qp, pkt);
 }
 
-static void frame_in(struct vb_pu *pu)
+ALWAYS_INLINE void frame_in(struct vb_pu *pu)
 {
     const struct vb_rx_frame *frame = &pu->rx[pu->rx_next++];
     struct vb_packet pkt;
@@ -329,7 +332,7 @@ static bool run_step(struct vb_pu *pu, bool *frames)
     return false;
 }
 
-static bool rx_step(struct vb_pu *pu)
+ALWAYS_INLINE bool rx_step(struct vb_pu *pu)
 {
     struct vb_qpc *qp = pu->recv_done;
 
@@ -346,6 +349,12 @@ static bool rx_step(struct vb_pu *pu)
     }
     frame_in(pu);
     return true;
+}
+
+// The same for others.
+static __attribute__((noinline)) bool rx_step_apart(struct vb_pu *pu)
+{
+    return rx_step(pu);
 }
 
 static bool timer_step(struct vb_pu *pu)
@@ -390,7 +399,7 @@ static bool first_step_shared(struct vb_pu *pu)
             return false;
         vb_share_begin_slice(pu);
     }
-    if (rx_step(pu))
+    if (rx_step_apart(pu))
         units = VB_SHARE_FRAME + (uint32_t)((pu->count.rcvd_bytes - bytes) >> VB_SHARE_BYTES_SHIFT);
     else if (!timer_step(pu))
         return false;
@@ -398,7 +407,7 @@ static bool first_step_shared(struct vb_pu *pu)
     return true;
 }
 
-static inline __attribute__((always_inline)) bool first_step(struct vb_pu *pu, bool shared)
+ALWAYS_INLINE bool first_step(struct vb_pu *pu, bool shared)
 {
     return shared ? first_step_shared(pu) : rx_step(pu) || timer_step(pu);
 }
@@ -409,7 +418,7 @@ static bool next_step(struct vb_pu *pu)
 
     do {
         again = false;
-        if (first_step(pu, pu->shares > 1))
+        if (pu->shares > 1 ? first_step_shared(pu) : rx_step_apart(pu) || timer_step(pu))
             return true;
         answer_doorbells(pu);
         if ((!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu, &again))
@@ -452,8 +461,7 @@ static uint32_t run_loop(struct vb_pu *pu, struct vb_qpc *qp)
 
 // One queue pair's turn: the same steps as by qp_step(), but the requester goes on by itself while
 // nothing else can be due. Where there are several shares, completions are part of its length.
-static inline __attribute__((always_inline)) uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp,
-                                                               bool shared)
+ALWAYS_INLINE uint32_t run_turn(struct vb_pu *pu, struct vb_qpc *qp, bool shared)
 {
     uint32_t steps = 0, made = 1;
 
@@ -478,8 +486,7 @@ static inline __attribute__((always_inline)) uint32_t run_turn(struct vb_pu *pu,
 }
 
 // One turn. False: nobody has one, or it goes on when there is room to send.
-static inline __attribute__((always_inline)) bool run_one(struct vb_pu *pu, uint32_t *steps,
-                                                          bool shared)
+ALWAYS_INLINE bool run_one(struct vb_pu *pu, uint32_t *steps, bool shared)
 {
     struct vb_qpc *qp = whose_turn(pu);
 
@@ -507,7 +514,7 @@ static bool has_work(const struct vb_pu *pu)
 // The same steps in the same order, without their records, and without looking for frames, timers
 // and doorbells between two steps of a turn. Where there are several shares a poll is over when
 // its budget is used, and frames may be left.
-static inline __attribute__((always_inline)) uint32_t poll_unobserved(struct vb_pu *pu, bool shared)
+ALWAYS_INLINE uint32_t poll_unobserved(struct vb_pu *pu, bool shared)
 {
     uint32_t steps = 0, before;
     bool ended;
