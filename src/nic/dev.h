@@ -173,8 +173,7 @@ struct vb_share_facts {
     uint64_t rate_Bps;
     uint64_t units; // of work that it was billed for, while there was more than one share
     uint64_t turns;
-    uint64_t ahead; // units that it has had of the part of its next visit, which it got in advance
-    bool waits;     // it has work
+    bool waits; // it has work
 };
 
 // What a transition needs; fields of other transitions are ignored.

@@ -499,18 +499,8 @@ int vb_dev_share_change(struct vb_dev *dev, uint32_t number, const struct vb_sha
     return err;
 }
 
-static uint64_t ahead(const struct vb_share_part *s)
-{
-    int64_t used = part_of(s) - s->credit;
-
-    if (!s->granted || used <= 0)
-        return 0;
-    return (uint64_t)(used < part_of(s) ? used : part_of(s)) / VB_SHARE_WEIGHT;
-}
-
 static void add_facts(const struct vb_share_part *s, struct vb_share_facts *facts)
 {
-    facts->ahead += ahead(s);
     facts->units += s->spent;
     facts->turns += s->turns;
     facts->waits |= !vb_fifo_empty(s->run);
