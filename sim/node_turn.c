@@ -99,6 +99,9 @@ static void take_turn(struct vb_unit *u)
     uint32_t steps = vb_turn_run(&turn, w->now_ns, idle, frames);
 
     u->idle = vb_pu_is_idle(u->pu) && !u->rx_waits;
+    if (u->idle && vb_pu_txq(u->pu)->count > 0)
+        vb_world_violate(w, "NIC %u: unit %u is idle with frames to send", u->node->index,
+                         u->index);
     vb_cover(w->cover, VB_COVER_TURN_TAKEN);
     if (late)
         vb_cover(w->cover, VB_COVER_TURN_LATE);
