@@ -41,8 +41,7 @@ static bool same_shares(const struct vb_unit *a, const struct vb_unit *b)
         struct vb_share_facts fa = {0}, fb = {0};
         int ra = vb_pu_share(a->pu, a->node->share[i], &fa);
         int rb = vb_pu_share(b->pu, b->node->share[i], &fb);
-        if (ra != rb || fa.units != fb.units || fa.turns != fb.turns || fa.ahead != fb.ahead ||
-            fa.waits != fb.waits)
+        if (ra != rb || fa.units != fb.units || fa.turns != fb.turns || fa.waits != fb.waits)
             return false;
     }
     return true;
