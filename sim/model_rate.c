@@ -17,8 +17,8 @@
 // With Q queue pairs and packets of at most F bytes, a time T sees at most
 //     R T + U (2 B + B/4) + Q F bytes.
 // A queue pair that waits has made up for its last packet, and has a piece of its own, behind those
-// of the others that wait: it goes on after Q (F + B/4) / (R/U) at the latest. It waits only while
-// the pieces that were handed out last for the share's last packets are not used up.
+// of the others that wait: it goes on after Q (F + B/4) / (R/U) at the latest. It may wait
+// however long ago the share was used: what a queue pair has to make up for is not forgotten.
 // Units have R/U + 1 each, and get other parts while queue pairs come and go, so R is counted with
 // 1 % and U bytes a second more.
 #include "sim/model.h"
@@ -259,11 +259,10 @@ static bool waits_for_share(const struct vb_ep *ep, double *end)
 
     if (!share || !share->rate_Bps)
         return false;
-    const struct vb_bucket *b = &ep->node->share_bucket[vb_ep_share_index(ep) - 1];
     double ns_per_byte = 1e9 * ep->node->world->scen.units / (double)share->rate_Bps;
     double line = ep->node->ep_count * (share->burst_bytes / 4.0 + VB_FRAME_MAX) * ns_per_byte;
     *end = now + line + SLACK_NS;
-    return now <= (double)b->at_ns + 2 * share->burst_bytes * ns_per_byte + line + SLACK_NS;
+    return true;
 }
 
 bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns)
