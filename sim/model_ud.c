@@ -62,8 +62,10 @@ static void put_16(uint8_t *at, uint32_t value)
 }
 
 // Of IPv4 the header lies in the last 20 of the 40 bytes; what a socket does not tell is 0.
-static void foresee_header(struct vb_ep *ep, const struct vb_ip *src, const struct vb_packet *pkt)
+static void foresee_header(struct vb_ep *ep, const struct vb_rx_frame *frame,
+                           const struct vb_packet *pkt)
 {
+    const struct vb_ip *src = &frame->src;
     uint32_t padded = (pkt->payload_len + 3) & ~3u, imm = pkt->facts & VB_OP_IMM ? 4 : 0;
     uint32_t udp = UDP_BYTES + BTH_BYTES + DETH_BYTES + imm + padded + VB_ICRC_BYTES;
     const struct vb_ip *dst = &ep->node->ip;
@@ -73,6 +75,7 @@ static void foresee_header(struct vb_ep *ep, const struct vb_ip *src, const stru
     if (is_mapped(dst)) {
         uint8_t *ip = grh + VB_SIM_GRH - IPV4_BYTES;
         ip[0] = 4 << 4 | IPV4_BYTES / 4;
+        ip[1] = frame->traffic_class; // which the network marks
         put_16(ip + 2, IPV4_BYTES + udp);
         ip[6] = 0x40; // not to be fragmented
         ip[8] = HOPS;
@@ -80,7 +83,7 @@ static void foresee_header(struct vb_ep *ep, const struct vb_ip *src, const stru
         memcpy(ip + 12, src->b + 12, 4);
         memcpy(ip + 16, dst->b + 12, 4);
     } else {
-        grh[0] = 6 << 4;
+        put_16(grh, 6u << 12 | (uint32_t)frame->traffic_class << 4);
         put_16(grh + 4, udp);
         grh[6] = UDP;
         grh[7] = HOPS;
@@ -119,7 +122,7 @@ static void cover_source(struct vb_ep *ep, const struct vb_packet *pkt)
 }
 
 static enum vb_rx_verdict deliver(struct vb_ep *ep, const struct vb_packet *pkt,
-                                  const struct vb_ip *src, struct vb_forecast *f)
+                                  const struct vb_rx_frame *frame, struct vb_forecast *f)
 {
     uint32_t bytes = VB_SIM_GRH + pkt->payload_len;
     const struct vb_intake *in = vb_model_use_receive(ep);
@@ -129,7 +132,7 @@ static enum vb_rx_verdict deliver(struct vb_ep *ep, const struct vb_packet *pkt,
     // Anybody may send one, so it costs no receive.
     if (bytes > in->room)
         return drop(ep, VB_RX_REFUSED, VB_COVER_UD_SHORT);
-    foresee_header(ep, src, pkt);
+    foresee_header(ep, frame, pkt);
     f->bytes = ep->node->datagram;
     if (vb_hostmem_spans(&ep->node->mem, vb_model_receiver(ep, in), in->sge, in->num_sge, 0, bytes,
                          VB_LOCAL_WRITE, &f->writes) != VB_MEM_OK)
@@ -149,6 +152,6 @@ void vb_model_ud_in(struct vb_ep *ep, const struct vb_rx_frame *frame, const str
     } else if (pkt->payload_len > ep->link.mtu) {
         f->verdict = drop(ep, VB_RX_REFUSED, VB_COVER_UD_MTU);
     } else {
-        f->verdict = deliver(ep, pkt, &frame->src, f);
+        f->verdict = deliver(ep, pkt, frame, f);
     }
 }
