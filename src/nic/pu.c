@@ -20,7 +20,7 @@ void vb_pu_tx_keep(struct vb_pu *pu)
 {
     struct vb_txq *q = &pu->txq;
 
-    for (uint32_t i = q->taken; i < q->count; i++) {
+    for (uint32_t i = q->taken > pu->tx_kept ? q->taken : pu->tx_kept; i < q->count; i++) {
         struct vb_tx_frame *f = &q->frame[i];
         uint8_t *kept = pu->kept + (size_t)i * VB_MTU_MAX;
         if (f->body_len == 0 || f->body == kept)
@@ -28,13 +28,14 @@ void vb_pu_tx_keep(struct vb_pu *pu)
         memcpy(kept, f->body, f->body_len);
         f->body = kept;
     }
+    pu->tx_kept = q->count;
 }
 
 void vb_pu_tx_release(struct vb_pu *pu)
 {
     if (pu->txq.taken < pu->txq.count)
         return;
-    pu->txq.used = pu->txq.count = pu->txq.taken = 0;
+    pu->txq.used = pu->txq.count = pu->txq.taken = pu->tx_kept = 0;
     pu->tx_full = false;
     while (pu->retired_paths) {
         struct vb_path *path = pu->retired_paths;
@@ -399,6 +400,8 @@ static bool first_step_shared(struct vb_pu *pu)
             return false;
         vb_share_begin_slice(pu);
     }
+    if (pu->tx_kept < pu->txq.count)
+        vb_pu_tx_keep(pu); // the next frame may write to a payload that was lent
     if (rx_step_apart(pu))
         units = VB_SHARE_FRAME + (uint32_t)((pu->count.rcvd_bytes - bytes) >> VB_SHARE_BYTES_SHIFT);
     else if (!timer_step(pu))

@@ -76,7 +76,8 @@ struct vb_pu {
     uint32_t event_head, event_count;
     struct vb_cqc *untold; // other units' queues whose events found no room here
     struct vb_timer untold_timer;
-    uint8_t *kept; // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
+    uint8_t *kept;    // copies of lent payloads, VB_MTU_MAX bytes for each frame of the queue
+    uint32_t tx_kept; // frames of the queue whose lent payloads were copied, or have none
     struct vb_counters count;
     bool detours; // polls are observed, or of several shares
     bool polling; // an observed poll is under way
