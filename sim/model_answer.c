@@ -51,6 +51,7 @@ static void give_up(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
 {
     vb_model_lost(ep->peer, packet, VB_EXCUSE_TIMEOUT_GIVEN_UP);
     vb_excuse(cover_of(ep), why);
+    ep->answer.gone |= why == VB_EXCUSE_ANSWER_MEMORY_GONE;
 }
 
 // In the order of packets. There is always room for a new request: at most half of the room is
@@ -435,8 +436,9 @@ void vb_model_answer_idle(struct vb_ep *ep)
         return;
     }
     const struct vb_owed *o = next_owed(ep);
-    if (o && waits_for_rate(ep))
+    if ((o || a->gone) && waits_for_rate(ep))
         return;
+    a->gone = false;
     VB_MODEL_CHECK(ep, !o, "is idle with the answer %u owed", psn_of(a, o ? o->next : 0));
     VB_MODEL_CHECK(ep, !a->nak_due && !a->closing, "is idle with a NAK owed");
     VB_MODEL_CHECK(ep, !a->ack_due, "is idle with an ACK owed");
