@@ -49,12 +49,14 @@ VB_TURN_INLINE uint32_t vb_turn_run(const struct vb_turn *t, uint64_t now_ns, bo
                                     uint32_t frames)
 {
     bool late = vb_pu_deadline(t->pu) <= now_ns;
-    uint32_t left = t->once ? vb_pu_frames_left(t->pu) : 0;
-    bool stopped = t->once && (left > 0 || vb_pu_has_more(t->pu));
+    bool stopped = t->once && (vb_pu_frames_left(t->pu) > 0 || vb_pu_has_more(t->pu));
     uint32_t steps = idle || late || stopped ? 0 : t->work(t->ctx, now_ns);
 
-    if (!idle)
-        frames = left > 0 ? left : t->receive(t->ctx);
+    // Frames that another unit handed over may be left by now, too.
+    if (!idle && t->once)
+        frames = vb_pu_frames_left(t->pu);
+    if (!idle && frames == 0)
+        frames = t->receive(t->ctx);
     if (frames > 0 || late || stopped)
         steps += t->work(t->ctx, now_ns);
     return steps;
