@@ -421,7 +421,8 @@ static bool next_step(struct vb_pu *pu)
 
     do {
         again = false;
-        if (pu->shares > 1 ? first_step_shared(pu) : rx_step_apart(pu) || timer_step(pu))
+        pu->first = pu->shares > 1 ? first_step_shared(pu) : rx_step_apart(pu) || timer_step(pu);
+        if (pu->first)
             return true;
         answer_doorbells(pu);
         if ((!vb_fifo_empty(&pu->cnps) && vb_congestion_step(pu)) || run_step(pu, &again))
@@ -554,9 +555,11 @@ static __attribute__((noinline)) uint32_t poll_detour(struct vb_pu *pu)
     if (!pu->observer)
         return poll_unobserved(pu, true);
     pu->polling = true;
-    while ((pu->looped < VB_POLL_LOOPED || pu->shares <= 1 || pu->turn_of) &&
-           vb_pu_step(pu, pu->now_ns).kind != VB_STEP_NONE)
+    while (vb_pu_step(pu, pu->now_ns).kind != VB_STEP_NONE) {
         steps++;
+        if (pu->first && pu->shares > 1 && pu->looped >= VB_POLL_LOOPED)
+            break; // as in poll_unobserved()
+    }
     pu->polling = false;
     return steps;
 }

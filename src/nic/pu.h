@@ -81,6 +81,7 @@ struct vb_pu {
     struct vb_counters count;
     bool detours; // polls are observed, or of several shares
     bool polling; // an observed poll is under way
+    bool first;   // the last step was of a frame or a timer
     vb_step_observer *observer, *listener;
     void *observer_ctx, *listener_ctx;
     enum vb_recording recording;
