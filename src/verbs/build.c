@@ -35,9 +35,16 @@ static void start(struct ibv_qp_ex *ex)
     of(ex)->build.error = dead ? EPERM : 0;
 }
 
+// Nobody holds the lock in a child of fork(), or where a program ends what it did not start.
+static void release(struct vb_verbs_qp *qp)
+{
+    if (atomic_load_explicit(&qp->send_lock.held, memory_order_relaxed))
+        vb_spin_unlock(&qp->send_lock);
+}
+
 static void abort_build(struct ibv_qp_ex *ex)
 {
-    vb_spin_unlock(&of(ex)->send_lock);
+    release(of(ex));
 }
 
 static int complete(struct ibv_qp_ex *ex)
@@ -50,7 +57,7 @@ static int complete(struct ibv_qp_ex *ex)
         error = EINVAL;
     if (!error)
         error = -vb_post_send_all(qp->nic, b->wr, b->count);
-    vb_spin_unlock(&qp->send_lock);
+    release(qp);
     if (error)
         vb_verbs_fail(error, "ibv_wr_complete",
                       error == ENOMEM ? "the send queue is full" : "a request is malformed");

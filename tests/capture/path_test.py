@@ -29,7 +29,7 @@ PACKETS = 40
 ECT0 = 2
 PRIORITIES = range(7)
 # Our address and that of a neighbour that nobody is.
-ENDS = {"v4": ("10.79.1.1", "10.79.1.2"), "v6": ("fd00:79::1", "fd00:79::2")}
+ENDS = {"v4": ("10.81.1.1", "10.81.1.2"), "v6": ("fd00:81::1", "fd00:81::2")}
 # Counts packets of RoCE by their priority.
 RULES = """table inet seen {{
     chain out {{

@@ -249,11 +249,12 @@ static void test_closing_while_the_peer_sends(void **state)
             duo_post(&d, qp[0], duo_wr(&d, i % 2 ? VB_WR_READ : VB_WR_WRITE, i), 0, DUO_BYTES);
         if (end) // and it is in the middle of that
             WAIT_UNTIL(duo_counter(s->nic[end], "rcvd_pkts") > 0);
+        const struct vb_send_wr last = duo_wr(&d, VB_WR_WRITE, 15); // while its key is there
         vb_nic_close(s->nic[end]);
         s->nic[end] = NULL;
         if (end) { // the other one's helper goes on against nobody
             uint64_t sent = duo_counter(s->nic[0], "sent_pkts");
-            duo_post(&d, qp[0], duo_wr(&d, VB_WR_WRITE, 15), 0, 8);
+            duo_post(&d, qp[0], last, 0, 8);
             WAIT_UNTIL(duo_counter(s->nic[0], "sent_pkts") > sent);
         }
         duo_close(&d);
