@@ -19,7 +19,7 @@ set(one_thread
     auto ecn mail manage registry shm shm_hostile shm_place shm_replies shm_units udp udp6
     udp_lent udp_room)
 # The simulator, which links more than it starts.
-set(simulators sim sim_chains sim_cm)
+set(simulators sim sim_chains sim_cm sim_turns)
 # Many processes that wait for each other most of the time, on code that others have under a sanitizer.
 set(crowds hull_address sharing town)
 # Threads that others have under the thread sanitizer; most of it is what exit() and _exit() leave.
