@@ -71,9 +71,9 @@ def skips_of(lines, skipped):
                 cases.append(found["case"])
     if skipped and not cases:
         cases.append("the whole test")
-    # The count at the end says nothing more where the cases are named.
-    named = [case for case in cases if not case.startswith("skipped=")]
-    return named or cases
+    # What two lines say counts once: the count at the end, and cases that are told with a reason.
+    named = [case for case in cases if not case.startswith("skipped=")] or cases
+    return [case for case in named if not any(case != other and case in other for other in named)]
 
 
 def is_listed(test, case, rows):

@@ -216,6 +216,12 @@ static void handle_mra(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *fr
                  now_ns + more_ns + 2 * vb_cm_time_ns(cm->opts.packet_life));
 }
 
+// What the event of a connection still has to tell stays.
+static bool is_untold(const struct vb_cm_conn *c)
+{
+    return c->events & 1u << VB_CM_EVENT_ESTABLISHED;
+}
+
 // ---- REJ
 
 // A peer that has heard nothing of us names itself by its own id alone.
@@ -242,7 +248,8 @@ static void handle_rej(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *fr
         stray(cm);
         return;
     }
-    c->said = *m;
+    if (!is_untold(c))
+        c->said = *m;
     c->by_peer = true;
     c->reason = m->rej.reason;
     switch (c->state) {
@@ -285,14 +292,13 @@ static void handle_dreq(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *f
         stray(cm);
         return;
     }
-    bool untold = c->events & 1u << VB_CM_EVENT_ESTABLISHED;
     switch (c->state) {
     case VB_CM_REP_SENT:
     case VB_CM_MRA_REP_RCVD:
     case VB_CM_ESTABLISHED:
     case VB_CM_DREQ_SENT:
-        // The peer may be leaving, and ask only once. What an event still has to tell stays.
-        if (!untold)
+        // The peer may be leaving, and ask only once.
+        if (!is_untold(c))
             c->said = *m;
         c->by_peer = true;
         vb_cm_tell(cm, c, VB_CM_EVENT_DISCONNECTED);

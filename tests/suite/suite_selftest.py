@@ -91,6 +91,14 @@ class Suite(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertIn(f"skipped: {name}", done.stdout)
 
+    def test_skip_that_is_told_twice_counts_once(self):
+        self.skips.write_text("one  Case.test_it  needs root\n")
+        self.plant("one", "echo 'test_it (__main__.Case.test_it) ... skipped \"needs root\"'\n"
+                   "echo 'SKIPPED: one: Case.test_it: needs root'\necho 'OK (skipped=1)'")
+        done = self.run_suite()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("1 skipped", done.stdout)
+
     def test_listed_skip_of_another_case_is_a_failure(self):
         self.skips.write_text("one  other_case  needs root\n")
         self.plant("one", "echo 'SKIPPED: test_it: case: needs root'")

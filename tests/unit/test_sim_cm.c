@@ -26,6 +26,17 @@ static struct vb_sim_result run(uint64_t seed, struct vb_coverage *cover)
     return result;
 }
 
+// A REJ came before the host had taken the event of its connection.
+static void test_found(void **state)
+{
+    struct vb_coverage *cover = calloc(1, sizeof *cover);
+
+    (void)state;
+    assert_non_null(cover);
+    run(221354438, cover);
+    free(cover);
+}
+
 static void test_repeats(void **state)
 {
     struct vb_coverage *cover = calloc(1, sizeof *cover);
@@ -73,6 +84,7 @@ static void test_merges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found),
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_covers),
         cmocka_unit_test(test_merges),
