@@ -53,6 +53,16 @@ def parts(build, seed):
         ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
     ]
+    mutants = "sim/mutants/mutants.py"
+    rows += [(f"mutants-{name}", f"{mutants} --build {build} --set {name}", SIM + ["tests/unit"])
+             for name in ("core", "chain", "cm")]
+    rows += [(f"mutants-drawn-{i}", f"{mutants} --build {build} --draw 500 --part {i}/5",
+              SIM + ["tests/unit"]) for i in range(1, 6)]
+    rows.append(("sim-equal", f"{sim} --equal --seeds 1000", SIM))
+    for area, name in (("verbs", "programs"), ("verbs", "cm"), ("cli", "perf"),
+                       ("cli", "perf_get"), ("capture", "capture")):
+        rows.append((f"{area}-{name}", f"tests/{area}/{name}_test.py --build {build} --full",
+                     ALL + [f"tests/{area}"]))
     rows += [(f"linux-{part}", f"tests/linux/linux_test.py --build {build} --full --part {part}",
               ALL + ["tests/linux"]) for part in ("pingpong", "cm", "os-failure")]
     rows += [(f"linux-verbs-{i}", f"tests/linux/linux_test.py --build {build} --full --part verbs"
