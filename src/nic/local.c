@@ -58,9 +58,9 @@ static inline void move(uint8_t *to, const uint8_t *from, uint64_t len)
         memcpy(to, &half, 2);
         to[2] = last;
     } else if (len == 8) {
-        memcpy(to, from, 8);
+        memmove(to, from, 8);
     } else if (len == 4) {
-        memcpy(to, from, 4);
+        memmove(to, from, 4);
     } else if (len == 6) {
         memcpy(&word, from, 4);
         memcpy(&half, from + 4, 2);

@@ -55,7 +55,7 @@ static inline bool vb_words_read(const struct vb_pu *pu, const struct vb_qpc *qp
         !vb_words_find(pu, qp, (const void *)(ctrl + 2), VB_LOCAL_WRITE, &to,
                        (const void *)(ctrl + 1), VB_REMOTE_READ, &from))
         return false;
-    memcpy(to, from, bytes);
+    memmove(to, from, bytes); // they may overlap
     return true;
 }
 
@@ -68,7 +68,7 @@ static inline bool vb_words_write(const struct vb_pu *pu, const struct vb_qpc *q
         !vb_words_find(pu, qp, (const void *)(ctrl + 2), VB_LOCAL_READ, &from,
                        (const void *)(ctrl + 1), VB_REMOTE_WRITE, &to))
         return false;
-    memcpy(to, from, 8);
+    memmove(to, from, 8);
     return true;
 }
 

@@ -345,7 +345,8 @@ static void test_frames_come_in_slices(void **state)
         assert_true(polls < 32);
         vb_pu_poll(f->pu, f->now_ns);
     }
-    f->feed_count = 0;
+    while (f->feed_count > 0)
+        free((void *)(uintptr_t)f->feed[--f->feed_count].data);
     forge_close(f);
 }
 
