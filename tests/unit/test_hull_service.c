@@ -52,7 +52,6 @@ static void test_everything_is_found_again(void **state)
     duo_expect(a.cq, 1, VB_WC_OK);
     before = hull_kit_wait(hull, 1);
     service_leave(&a, hull);
-    bool free_again = is_free(memory);
     service_find(&a, hull);
     after = hull_kit_wait(hull, 1);
     assert_int_equal(before.objects, after.objects);
@@ -60,8 +59,8 @@ static void test_everything_is_found_again(void **state)
     assert_int_equal(vb_service_lives(a.nic, &lives), 0);
     assert_int_equal(lives, 1);
     assert_ptr_equal(a.memory, memory);
-    if (free_again)
-        assert_ptr_equal(a.here, memory); // at the same address, and as it was
+    // At the same address, unless the hull or the sanitizer, in this process, was there first.
+    assert_true(a.here == memory || !is_free(memory));
     assert_int_equal(a.here[1023], 0x5a);
     assert_int_equal(vb_mr_key(a.mr), key);
     assert_int_equal(vb_qp_num(a.qp[1]), qpn);
