@@ -235,6 +235,7 @@
     X(CQ_HELD_BACK, "cq", "completion held for its ACK")                     \
     X(CQ_CROSSED, "cq", "written by another unit")                           \
     X(UNIT_HANDED, "unit", "frame handed over")                              \
+    X(UNIT_HANDED_READING, "unit", "more handed over than read meanwhile")   \
     X(UNIT_SRQ_CROSSED, "unit", "shared queue of several units")             \
     X(FORGED_NOISE, "forged", "random bytes")                                \
     X(FORGED_QPN, "forged", "no such queue pair")                            \

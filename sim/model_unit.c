@@ -14,6 +14,7 @@ struct vb_mail {
     struct vb_rx_frame frame[2 * ROOM];
     uint8_t bytes[2 * ROOM][VB_FRAME_MAX];
     uint64_t put, taken, next; // ever: handed over, fetched by their unit, judged
+    uint64_t from;             // the first of those fetched last
 };
 
 struct vb_mail *vb_model_mail_create(void)
@@ -30,8 +31,10 @@ const struct vb_rx_frame *vb_model_next_frame(struct vb_unit *unit)
 
     if (!fetched && !unit->rx_waits && unit->rx_next < unit->rx_count)
         return &unit->rx[unit->rx_next++];
-    if (!fetched && m)
+    if (!fetched && m) {
+        m->from = m->taken;
         m->taken = m->put;
+    }
     if (m && m->next < m->taken)
         return &m->frame[m->next++ % (2 * ROOM)];
     vb_world_violate(unit->node->world, "NIC %u: unit %u judged a frame that nobody sent",
@@ -60,6 +63,8 @@ bool vb_model_hands_over(struct vb_ep *ep, const struct vb_rx_frame *frame)
     ep->node->tally.frames_in--; // it comes once more
     ep->node->tally.bytes_in -= frame->len;
     vb_cover(ep->node->world->cover, VB_COVER_UNIT_HANDED);
+    if (m->next < m->taken && m->put - m->taken > m->next - m->from)
+        vb_cover(ep->node->world->cover, VB_COVER_UNIT_HANDED_READING);
     return true;
 }
 

@@ -227,12 +227,12 @@ void vb_node_wake(struct vb_node *node)
 
 // ---- a turn
 
-static bool has_frames_left(const struct vb_node *node)
+bool vb_node_read_all(const struct vb_node *node)
 {
     for (uint32_t i = 0; i < node->world->scen.units; i++)
-        if (vb_pu_frames_left(node->unit[i].pu) > 0)
-            return true;
-    return false;
+        if (node->unit[i].rx_waits || node->unit[i].rx_next < node->unit[i].rx_count)
+            return false;
+    return true;
 }
 
 bool vb_node_has_frames(const struct vb_node *node)
@@ -278,15 +278,17 @@ void vb_node_receive(struct vb_node *node)
     }
 }
 
-// The port's frames last until all units have consumed theirs.
+// A unit that reads its mail gets the port's frames afterwards.
 static void feed(struct vb_node *node)
 {
-    if (has_frames_left(node))
-        return;
-    keep(node);
-    vb_node_receive(node);
+    if (vb_node_read_all(node)) {
+        keep(node);
+        vb_node_receive(node);
+    }
     for (uint32_t i = 0; i < node->world->scen.units; i++) {
         struct vb_unit *u = &node->unit[i];
+        if (!u->rx_waits || vb_pu_frames_left(u->pu) > 0)
+            continue;
         vb_pu_feed(u->pu, u->rx, u->rx_count);
         u->rx_waits = false;
     }
@@ -335,6 +337,8 @@ struct vb_unit *vb_node_pick(struct vb_node *node)
     struct vb_world *w = node->world;
     uint32_t i = w->scen.units > 1 ? (uint32_t)vb_prng_below(&w->prng, w->scen.units) : 0;
 
+    if (i == 0 && w->scen.slow_unit && vb_prng_below(&w->prng, 8) > 0)
+        i = 1 + (uint32_t)vb_prng_below(&w->prng, w->scen.units - 1);
     for (uint32_t tries = 0; tries < w->scen.units && node->unit[i].idle; tries++)
         i = (i + 1) % w->scen.units;
     return &node->unit[i];
@@ -367,7 +371,7 @@ static bool step(struct vb_node *node)
         vb_pu_tx_keep(node->at->pu);
     node->at = u;
     u->step_ns = node->world->now_ns;
-    u->idle = vb_pu_step(u->pu, node->world->now_ns).kind == VB_STEP_NONE;
+    u->idle = vb_pu_step(u->pu, node->world->now_ns).kind == VB_STEP_NONE && !u->rx_waits;
     vb_node_handed(u);
     return !vb_node_is_idle(node);
 }

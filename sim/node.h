@@ -5,6 +5,8 @@
 
 #include "sim/world.h"
 
+// All units have consumed the port's frames, which last until then.
+bool vb_node_read_all(const struct vb_node *node);
 // Takes frames from the port and gives each to a unit's list. No unit may have any left.
 void vb_node_receive(struct vb_node *node);
 // One of the units that may have something to do.

@@ -6,20 +6,11 @@
 #include "host/turn.h"
 #include "sim/model.h"
 
-static bool waits_for_frames(const struct vb_node *node)
-{
-    for (uint32_t i = 0; i < node->world->scen.units; i++)
-        if (node->unit[i].rx_waits || vb_pu_frames_left(node->unit[i].pu) > 0)
-            return false;
-    return true;
-}
-
-// The port's frames last until all units have consumed theirs.
 static uint32_t receive(void *ctx)
 {
     struct vb_unit *u = ctx;
 
-    if (waits_for_frames(u->node))
+    if (vb_node_read_all(u->node))
         vb_node_receive(u->node);
     if (!u->rx_waits)
         return 0;

@@ -139,6 +139,9 @@ static void draw_drive(struct vb_scenario *s)
 
     s->drive = below(p, 10) < 4 ? VB_DRIVE_TURNS : VB_DRIVE_STEPS;
     s->once = coin(p) || s->shares > 0; // a hull, the only one with shares, works once a turn
+    s->slow_unit = s->units > 1 && below(p, 3) == 0;
+    if (s->slow_unit)
+        s->stray_ppm = 200000 + below(p, 400000);
 }
 
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops)

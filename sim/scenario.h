@@ -74,6 +74,7 @@ struct vb_scenario {
 
     // What only a part of the worlds has.
     uint32_t units;        // of each NIC
+    bool slow_unit;        // the first of them seldom runs: mail piles up
     uint32_t stray_ppm;    // frames that come to another unit than their queue pair's
     uint32_t shared_ppm;   // connections whose receives come from shared queues; 0: there are none
     uint32_t xrc_ppm;      // connections of XRC; 0: there are none
