@@ -160,6 +160,9 @@ def main():
             print(f"{name}: {state}")
             continue
         passed, took, last = run(name, command, logs / f"{name}.log")
+        if digest(inputs) != mark:
+            passed, last = False, "FAILED: its files changed meanwhile"
+        rows = read_table(TABLE.read_text())  # another run may have added to it
         rows[name] = [name, last, f"{took:.0f}", commit(), datetime.date.today().isoformat(), mark,
                       f"`{command}`"]
         write_table(rows, [row[0] for row in every])
