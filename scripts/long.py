@@ -52,6 +52,7 @@ def parts(build, seed):
         ("crash", f"bench/crash.py --build {build} --rounds 1000 --strict", ALL + ["bench"]),
         ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
+        ("planted", "tests/suite/planted.py", ALL + ["tests", "sim", "scripts", "fuzz"]),
     ]
     mutants = "sim/mutants/mutants.py"
     rows += [(f"mutants-{name}", f"{mutants} --build {build} --set {name}", SIM + ["tests/unit"])
