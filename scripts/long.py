@@ -15,6 +15,7 @@ import hashlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -28,13 +29,16 @@ TABLE = ROOT / "docs/testing.md"
 BEGIN, END = "<!-- long: begin -->", "<!-- long: end -->"
 LIMIT_S = 20 * 60
 FUZZ_SECONDS = 600
-FUZZERS_AT_ONCE = 4  # in one part, two at a time
+FUZZERS_A_PART = 2  # at the same time, one on each core
 
-PURE = ["CMakeLists.txt", "cmake", "include", "src/base", "src/wire", "src/nic", "src/cm",
+PURE = ["CMakeLists.txt", "cmake", "include", "presets", "src/base", "src/wire", "src/nic", "src/cm",
         "src/chain", "src/cost"]
 SIM = PURE + ["src/port", "src/host", "src/cli", "sim"]
 ALL = ["CMakeLists.txt", "cmake", "include", "src", "presets"]
+SYSTEM = ALL + ["tests/judge.py", "tests/cli", "tests/linux", "tests/verbs"]  # they share helpers
+FUZZ = ALL + ["fuzz", "scripts/fuzz.sh", "scripts/fixed.sh", "scripts/flavour.sh"]
 SEEDS_A_PART = 2500
+DRAWN, LEAST = 500, 0.90  # random mutants, and the share of them that has to be caught
 
 
 def parts(build, seed):
@@ -45,34 +49,36 @@ def parts(build, seed):
     rows += [
         ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
         ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
+        ("sim-equal", f"{sim} --equal --seeds 1000 --start {seed}", SIM),
         ("flow", f"env FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + ["sim", "tests/unit"]),
-        ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", ALL + ["tests/verbs"]),
+        ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", SYSTEM),
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
-         " --seconds 600", ALL + ["tests/verbs"]),
+         " --seconds 600", SYSTEM),
         ("crash", f"bench/crash.py --build {build} --rounds 1000 --strict", ALL + ["bench"]),
         ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
         ("planted", "tests/suite/planted.py", ALL + ["tests", "sim", "scripts", "fuzz"]),
     ]
-    mutants = "sim/mutants/mutants.py"
-    rows += [(f"mutants-{name}", f"{mutants} --build {build} --set {name}", SIM + ["tests/unit"])
-             for name in ("core", "chain", "cm")]
-    rows += [(f"mutants-drawn-{i}", f"{mutants} --build {build} --draw 500 --part {i}/5",
-              SIM + ["tests/unit"]) for i in range(1, 6)]
-    rows.append(("sim-equal", f"{sim} --equal --seeds 1000", SIM))
+    mutants = f"sim/mutants/mutants.py --build {build}"
+    judges = SIM + ["tests/unit"]
+    rows += [(f"mutants-{name}", f"{mutants} --set {name}", judges) for name in ("core", "chain", "cm")]
+    rows.append(("mutants-known", f"{mutants} --replay --count all", judges))
+    rows += [(f"mutants-drawn-{i}", f"{mutants} --draw {DRAWN} --part {i}/5", judges)
+             for i in range(1, 6)]
+    rows.append(("mutants-score", f"{mutants} --draw {DRAWN} --least {LEAST}", judges))
     for area, name in (("verbs", "programs"), ("verbs", "cm"), ("cli", "perf"),
                        ("cli", "perf_get"), ("capture", "capture")):
         rows.append((f"{area}-{name}", f"tests/{area}/{name}_test.py --build {build} --full",
-                     ALL + [f"tests/{area}"]))
-    rows += [(f"linux-{part}", f"tests/linux/linux_test.py --build {build} --full --part {part}",
-              ALL + ["tests/linux"]) for part in ("pingpong", "cm", "os-failure")]
-    rows += [(f"linux-verbs-{i}", f"tests/linux/linux_test.py --build {build} --full --part verbs"
-              f" --slice {i}/2", ALL + ["tests/linux"]) for i in (1, 2)]
+                     SYSTEM + ["tests/capture"]))
+    linux = f"tests/linux/linux_test.py --build {build} --full --part"
+    rows += [(f"linux-{part}", f"{linux} {part}", SYSTEM + ["tests/unit"])
+             for part in ("pingpong", "cm", "os-failure")]
+    rows += [(f"linux-verbs-{i}", f"{linux} verbs --slice {i}/2", SYSTEM) for i in (1, 2)]
     fuzzers = sorted(path.stem for path in (ROOT / "fuzz").glob("fuzz_*.c"))
-    for i in range(0, len(fuzzers), FUZZERS_AT_ONCE):
-        some = " ".join(fuzzers[i:i + FUZZERS_AT_ONCE])
-        rows.append((f"fuzz-{i // FUZZERS_AT_ONCE + 1}",
-                     f"scripts/fuzz.sh {build}/asan {FUZZ_SECONDS} {some}", ALL + ["fuzz"]))
+    for i in range(0, len(fuzzers), FUZZERS_A_PART):
+        some = " ".join(fuzzers[i:i + FUZZERS_A_PART])
+        rows.append((f"fuzz-{i // FUZZERS_A_PART + 1}",
+                     f"scripts/fuzz.sh {build}/asan {FUZZ_SECONDS} {some}", FUZZ))
     return rows
 
 
@@ -117,11 +123,13 @@ def run(name, command, log):
     print(f"{name}: {command}", flush=True)
     began = time.monotonic()
     with open(log, "w", encoding="utf-8") as out:
+        child = subprocess.Popen(command.split(), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,
+                                 start_new_session=True)
         try:
-            status = subprocess.run(command.split(), cwd=ROOT, stdout=out,
-                                    stderr=subprocess.STDOUT, timeout=LIMIT_S,
-                                    check=False).returncode
+            status = child.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # its children, too
+            child.wait()
             status = "time-out"
     took = time.monotonic() - began
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
@@ -146,7 +154,7 @@ def main():
     chosen = [row for row in every if any(fnmatch.fnmatch(row[0], p) for p in args.part)]
     if not chosen:
         sys.exit(f"long.py: no part '{' '.join(args.part)}'; one of {' '.join(r[0] for r in every)}")
-    os.environ["CI"] = "true"
+    os.environ.update(CI="true", VERBENA_SEED=str(seed))
     logs = ROOT / args.build / "long"
     logs.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed} ({origin})")
