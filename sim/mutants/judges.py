@@ -35,7 +35,7 @@ class Judge:
 
 def judge_named(name):
     words = tuple(name.split())
-    return Judge("verbena", words) if words[0] == "sim" else Judge(*words)
+    return Judge("verbena", words) if words[0] == "sim" else Judge(words[0], words[1:])
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ def run_judge(judge, program, number, limit_s, seen=None):
     """Runs one judge of the mutant `number`."""
     env = dict(os.environ, LC_ALL="C", VB_MUTANT=str(number))
     env.pop("VB_MUTANT_SEEN", None)
+    env.pop("VERBENA_SEED", None)  # a judge draws the same for every mutant
     if seen:
         env["VB_MUTANT_SEEN"] = str(seen)
     command = ["prlimit", f"--cpu={limit_s}:{limit_s + 1}", f"--data={MEMORY_BYTES}", "--core=0", program,

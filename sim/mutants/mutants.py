@@ -6,7 +6,9 @@ mutants.py [--set core|chain|cm] [NAME…]   the bugs written by hand: each must
 mutants.py --draw N [--seed S]             N one-token changes drawn at random, and their score
 mutants.py --replay [--seed S]             four of each kind that are known to be found
 
-The seed's default is the commit's hash (outside a repository, that of the sources). docs/mutants.md describes the operators and the judges.
+A draw's seed is by default the hash of sources and judges, so it is fixed when these are, and a draw in
+parts is one draw whatever is committed meanwhile. That of a replay is VERBENA_SEED or the commit's hash.
+docs/mutants.md describes the operators and the judges.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import concurrent.futures
 import difflib
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
@@ -151,23 +154,26 @@ class Court:
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             self.programs.update(zip(names, pool.map(self.overlay.link, names)))
 
-    def rehearse(self):
+    def rehearse(self, judges=None):
         """Each judge without a mutant: it must pass; what it costs, and which functions it calls."""
+        judges = judges or self.judges
+
         def once(i):
             seen = self.place / f"seen.{i}"
-            outcome = run_judge(self.judges[i], self.programs[self.judges[i].program], 0, 3600, seen)
+            outcome = run_judge(judges[i], self.programs[judges[i].program], 0, 3600, seen)
             return outcome, seen.read_bytes()
-        self.link(sorted({j.program for j in self.judges}))
+        self.link(sorted({j.program for j in judges}))
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
-            for judge, (outcome, seen) in zip(self.judges, pool.map(once, range(len(self.judges)))):
+            for judge, (outcome, seen) in zip(judges, pool.map(once, range(len(judges)))):
                 if outcome.verdict != "survived":
                     raise BuildError(f"{judge.name} fails without a mutant: {outcome.text}")
                 self.cost[judge], self.seen[judge] = outcome.cpu_s, seen
-        self.judges.sort(key=lambda j: self.cost[j])
+        judges.sort(key=lambda j: self.cost[j])
 
     def try_mutant(self, mutant, first=None):
         """The first judge that sees a mutant, and how; None and how it survived."""
-        judges = [j for j in self.judges if not self.seen or self.seen[j][mutant.number] or mutant.files]
+        judges = [j for j in self.judges
+                  if j not in self.seen or self.seen[j][mutant.number] or mutant.files]
         if first:
             judges = [judge_named(first)] + [j for j in judges if j.name != first]
         for judge in judges:
@@ -255,7 +261,7 @@ def fingerprint():
     digest = hashlib.sha256()
     for top in ("src", "sim", "tests/unit", "include", "presets"):
         for path in sorted((ROOT / top).rglob("*")):
-            if path.is_file() and path.suffix not in (".patch", ".py", ".pyc", ".txt"):
+            if path.is_file() and path.suffix not in (".patch", ".pyc") and path != KNOWN:
                 digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -385,6 +391,7 @@ def replay_main(options, tree):
         if court.overlay.dropped:
             names = " ".join(m.name for m, _ in chosen if m.number in court.overlay.dropped)
             raise BuildError(f"does not compile: {names}")
+        court.rehearse(sorted({judge_named(judge) for _, judge in chosen}, key=lambda j: j.name))
         judge_all(court, [(str(m.number), m) for m, _ in chosen], report,
                   {m.name: judge for m, judge in chosen})
     for row in rows:
@@ -397,17 +404,22 @@ def choose_known(options):
     """As many of each kind as asked for, drawn by the seed: (mutant, judge)."""
     functions = {(f.path, f.key): f for f in all_functions(ROOT, LAYERS)}
     entries = known_entries(options.known)
-    chosen, kinds = [], collections.Counter()
     random.Random(options.seed).shuffle(entries)
-    for entry in entries:
-        if kinds[entry[0]] < options.count and (found := replayable(entry, functions)):
-            kinds[entry[0]] += 1
-            chosen.append(found)
+    chosen = []
     for kind in ("patch", "drawn"):
-        if kinds[kind] < options.count:
-            raise BuildError(f"only {kinds[kind]} of {options.count} mutants of kind '{kind}' can be "
-                             f"replayed from {options.known}: write it anew with --keep")
+        listed = [entry for entry in entries if entry[0] == kind]
+        found = [f for f in (replayable(entry, functions) for entry in listed) if f]
+        print(f"{kind}: {len(found)} of {len(listed)} known mutants can be replayed")
+        if len(found) < (options.count or 1):
+            raise BuildError(f"that is less than {options.count or 1}: write {options.known} anew with "
+                             "--keep")
+        chosen += found[:options.count]
     return chosen
+
+
+def count_of(text):
+    """How many to replay; None: all."""
+    return None if text == "all" else int(text)
 
 
 def keep_known(path, rows):
@@ -450,16 +462,21 @@ def parse(arguments):
     parser.add_argument("--again", metavar="FILE", help="judge the survivors in these results again")
     parser.add_argument("--replay", action="store_true", help="replay known mutants")
     parser.add_argument("--known", default=str(KNOWN), metavar="FILE", help="the list to replay from")
-    parser.add_argument("--count", type=int, default=REPLAYED, help="how many of each kind to replay")
+    parser.add_argument("--count", type=count_of, default=REPLAYED, metavar="N|all",
+                        help="how many of each kind to replay")
+    parser.add_argument("--least", type=float, default=0, metavar="SHARE",
+                        help="a draw of which less is caught is a failure")
     parser.add_argument("--keep", action="store_true", help="add what was found to the list")
-    parser.add_argument("--seed", help="of a draw or a replay; default: the commit's hash")
+    parser.add_argument("--seed", help="of a draw or a replay")
     parser.add_argument("--seeds", type=int, metavar="N",
                         help=f"seeds of the simulator ({HAND_SEEDS}, for draws {DRAWN_SEEDS})")
     parser.add_argument("--build", default=str(ROOT / "build"), metavar="DIR", help="a build tree")
     parser.add_argument("--jobs", type=int, default=2, metavar="N")
     parser.add_argument("--json", metavar="FILE", help="write the results there, too")
     options = parser.parse_args(arguments)
-    options.seed = options.seed or commit_hash() or fingerprint()
+    if not options.seed and not options.draw:
+        options.seed = os.environ.get("VERBENA_SEED") or commit_hash()
+    options.seed = options.seed or fingerprint()
     if options.show:
         options.only = options.show
     return options
@@ -490,8 +507,10 @@ def main(arguments):
         Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.keep:
         keep_known(KNOWN, [r for r in rows if "digest" in r or ":" not in r["mutant"]])
-    survivors = sum(r["verdict"] == "survived" for r in rows)
-    return 1 if survivors and not options.draw and not options.again else 0
+    caught = sum(r["verdict"] in CAUGHT for r in rows)
+    if options.draw or options.again:
+        return 1 if caught < options.least * len(rows) else 0
+    return 1 if caught < len(rows) else 0
 
 
 if __name__ == "__main__":

@@ -229,11 +229,12 @@ int main(void)
 """,
     "tests/unit/test_sum.c": HEAD + """#include "base/sum.h"
 #include <stdio.h>
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
     for (int i = 0; i < 8; i++)
         keep();
-    if (sum_to(3) == 6 && twice(3) == 6 && fail(3) == 3)
+    if (argc == 1 && sum_to(3) == 6 && twice(3) == 6 && fail(3) == 3)
         return 0;
     puts("[  FAILED  ] test_sum");
     return 1;
@@ -335,15 +336,18 @@ class TreeTest(unittest.TestCase):
             status, text = self.run_main(*arguments)
             rows = json.loads(Path(out.name).read_text())
         self.assertEqual((status, len(rows)), (0, 9), text)
+        self.assertEqual(self.run_main(*arguments[:-2], "--least", "1.0")[0],
+                         int("survived" in {r["verdict"] for r in rows}))
+        self.assertEqual(self.run_main(*arguments[:-2], "--least", "0.0")[0], 0)
         self.assertIn("judge", {r["verdict"] for r in rows})
         for row in rows:
             if row["verdict"] == "survived":
                 self.assertIn(f"--seed a --layer base --only {row['label']}", text)
 
-    def replay(self, *entries):
+    def replay(self, *entries, count="1"):
         known = self.root / "known.txt"
         known.write_text("# A list.\n" + "".join(f"{e}\n" for e in entries), encoding="utf-8")
-        return self.run_main("--replay", "--seed", "a", "--count", "1", "--known", str(known))
+        return self.run_main("--replay", "--seed", "a", "--count", count, "--known", str(known))
 
     def entry(self, digest=None, operator="compare", text="<="):
         f, change = self.change("src/base/sum.c", "sum_to", operator, text)
@@ -361,7 +365,18 @@ class TreeTest(unittest.TestCase):
     def test_replay_passes_over_a_changed_function(self):
         status, text = self.replay("patch core 01-sum test_sum", self.entry("0" * 12))
         self.assertEqual(status, 2, text)
-        self.assertIn("only 0 of 1", text)
+        self.assertIn("drawn: 0 of 1 known mutants can be replayed", text)
+
+    def test_replay_needs_a_judge_that_passes_without_the_mutant(self):
+        status, text = self.replay("patch core 01-sum test_sum", self.entry() + " always-red")
+        self.assertEqual(status, 2, text)
+        self.assertIn("test_sum always-red fails without a mutant", text)
+
+    def test_replay_of_all(self):
+        entries = [self.entry(), self.entry(operator="assign", text="+="), self.entry("0" * 12)]
+        status, text = self.replay("patch core 01-sum test_sum", *entries, count="all")
+        self.assertEqual(status, 0, text)
+        self.assertIn("drawn: 2 of 3 known mutants can be replayed", text)
 
     def test_patch(self):
         patch = self.root / "patches/01-sum.patch"
