@@ -30,7 +30,7 @@ OUTPUT_BYTES = 1 << 20  # kept of a test that passes
 # What the frameworks print for a case that they skip.
 SKIP_PATTERNS = (
     re.compile(r"^SKIPPED: (?P<case>.+)$"),  # ours
-    re.compile(r"^\[  SKIPPED \] (?P<case>test_\w+)$"),  # cmocka
+    re.compile(r"^\[  SKIPPED \] (?P<case>test_.+)$"),  # cmocka, of a way: "test_x (udp)"
     re.compile(r"^(?P<case>\w+) \([\w.]+\).* skipped (?P<why>['\"].*)$"),  # unittest, verbose
     re.compile(r"^OK \((?P<case>skipped=\d+)"),  # unittest, its last line
 )

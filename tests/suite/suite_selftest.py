@@ -67,6 +67,7 @@ class Suite(unittest.TestCase):
         "status": ("exit 77", {"SKIP_RETURN_CODE": 77}),
         "ours": ("echo 'SKIPPED: test_it: case: needs root'", {}),
         "cmocka": ("echo '[  SKIPPED ] test_it'", {}),
+        "cmocka_way": ("echo '[  SKIPPED ] test_it (udp)'", {}),
         "unittest": ("echo 'OK (skipped=1)' >&2", {}),
         "unittest_verbose": ("echo \"test_it (__main__.Case.test_it) ... skipped 'needs root'\"", {}),
     }
