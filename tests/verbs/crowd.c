@@ -4,7 +4,7 @@
 // stands in a file that all share.
 //
 //     crowd FILE NUMBER server ADDRESS PORT
-//     crowd FILE NUMBER client FIRST_PORT SERVERS ADDRESS...
+//     crowd FILE NUMBER client SEED FIRST_PORT SERVERS ADDRESS...
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -453,10 +453,10 @@ static void visit(struct client *c, struct sockaddr *at)
 
 static void run_client(struct score *score, uint32_t number, char **argv)
 {
-    uint32_t first = (uint32_t)atoi(argv[0]), servers = (uint32_t)atoi(argv[1]), addresses = 0;
-    struct client c = {.score = score, .random = now_ns() ^ (uint64_t)getpid() << 32};
+    uint32_t first = (uint32_t)atoi(argv[1]), servers = (uint32_t)atoi(argv[2]), addresses = 0;
+    struct client c = {.score = score, .random = strtoull(argv[0], NULL, 10)};
 
-    while (argv[2 + addresses])
+    while (argv[3 + addresses])
         addresses++;
     c.self = (struct hello){.magic = MAGIC, .pid = (uint32_t)getpid(), .number = number};
     while (!ends) {
@@ -465,7 +465,7 @@ static void run_client(struct score *score, uint32_t number, char **argv)
         c.self.port = first + draw(&c, servers);
         c.self.nonce = draw(&c, UINT32_MAX);
         snprintf(port, sizeof port, "%u", c.self.port);
-        if (getaddrinfo(argv[2 + draw(&c, addresses)], port, &hints, &at) != 0)
+        if (getaddrinfo(argv[3 + draw(&c, addresses)], port, &hints, &at) != 0)
             die("getaddrinfo");
         visit(&c, at->ai_addr);
         freeaddrinfo(at);
@@ -478,7 +478,7 @@ int main(int argc, char **argv)
 {
     if (argc < 6) {
         fprintf(stderr, "usage: crowd FILE NUMBER server ADDRESS PORT\n"
-                        "       crowd FILE NUMBER client FIRST_PORT SERVERS ADDRESS...\n");
+                        "       crowd FILE NUMBER client SEED FIRST_PORT SERVERS ADDRESS...\n");
         return 2;
     }
     int fd = open(argv[1], O_RDWR);

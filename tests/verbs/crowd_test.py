@@ -36,6 +36,7 @@ class Crowd:
         self.options = options
         self.count = options.servers + options.clients
         self.random = random.Random(options.seed)
+        print(f"seed {options.seed}", flush=True)
         self.path = os.path.join(directory, "scores")
         with open(self.path, "wb") as file:
             file.truncate(self.count * SCORE.size)
@@ -55,7 +56,8 @@ class Crowd:
         if number < self.options.servers:
             words += ["server", "::", str(FIRST_PORT + number)]
         else:
-            words += ["client", str(FIRST_PORT), str(self.options.servers), *self.addresses]
+            words += ["client", str(self.random.getrandbits(32)), str(FIRST_PORT),
+                      str(self.options.servers), *self.addresses]
         self.process[number] = subprocess.Popen(words, env=self.environment,
                                                 stdout=subprocess.DEVNULL)
 
@@ -213,7 +215,7 @@ def parse():
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--pause", type=float, default=0.2, help="between two disturbances, in s")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("VERBENA_SEED", "1"), 0))
     parser.add_argument("--port", default="udp")
     parser.add_argument("--addresses", default="127.0.0.1,::1")
     return parser.parse_args()
