@@ -465,6 +465,7 @@ struct vb_qp_change {
     // the flow label is IPv6's. 0: as the system has it. Shared memory carries nothing of it.
     uint8_t traffic_class, hop_limit, service_level;
     uint32_t flow_label;
+    bool silent; // SQD: no VB_NIC_EVENT_QP_DRAINED
 };
 
 // RESET to INIT to RTR to RTS to SQD and back, SQE to RTS, any to ERR and to RESET, which forgets

@@ -29,6 +29,7 @@ static struct vb_qpc_mods mods_of(const struct vb_nic *nic, const struct vb_qp_c
         .retry_cnt = c->retries,
         .rnr_retry = c->rnr_retries,
         .max_rd_atomic = c->reads,
+        .silent = c->silent,
         .local = port->local,
         .src_port = port->src_port,
         .attr = {.flow_label = c->flow_label,

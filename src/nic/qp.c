@@ -300,11 +300,11 @@ static int resume(struct vb_pu *pu, struct vb_qpc *qp)
 }
 
 // Begun requests are finished, others wait.
-static int drain(struct vb_pu *pu, struct vb_qpc *qp)
+static int drain(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods *m)
 {
     if (qp->state == VB_QPS_RTS) {
         qp->state = VB_QPS_SQD;
-        qp->drained = false;
+        qp->drained = m->silent;
         vb_pu_kick(pu, qp);
     }
     return 0;
@@ -323,7 +323,7 @@ int vb_qpc_modify(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods 
         if (from == VB_QPS_SQD || from == VB_QPS_SQE)
             return resume(pu, qp);
         return from == VB_QPS_RTR ? to_rts(pu, qp, m) : -EINVAL;
-    case VB_QPS_SQD: return from == VB_QPS_RTS || from == VB_QPS_SQD ? drain(pu, qp) : -EINVAL;
+    case VB_QPS_SQD: return from == VB_QPS_RTS || from == VB_QPS_SQD ? drain(pu, qp, m) : -EINVAL;
     case VB_QPS_ERR:
         if (from == VB_QPS_RESET)
             return -EINVAL;

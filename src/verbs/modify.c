@@ -108,8 +108,7 @@ static void merge(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int ma
         to->max_rd_atomic = from->max_rd_atomic;
     if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
         to->max_dest_rd_atomic = from->max_dest_rd_atomic;
-    if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
-        to->en_sqd_async_notify = from->en_sqd_async_notify;
+    to->en_sqd_async_notify = mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && from->en_sqd_async_notify;
 }
 
 // Why the values are refused, or NULL; *error is changed if it is not EINVAL.
@@ -157,6 +156,7 @@ static struct vb_qp_change change_of(const struct ibv_qp_attr *a, enum ibv_qp_st
         .retries = a->retry_cnt,
         .rnr_retries = a->rnr_retry,
         .reads = a->max_rd_atomic,
+        .silent = !a->en_sqd_async_notify,
         .traffic_class = a->ah_attr.grh.traffic_class,
         .hop_limit = vb_verbs_hop_limit(&a->ah_attr),
         .service_level = a->ah_attr.sl,

@@ -235,6 +235,48 @@ static void check_numbers_again(struct world *w)
     puts("numbers that are used again: ok");
 }
 
+// ---- a send queue that drains
+
+static void drain(struct ibv_qp *qp, int mask, uint8_t notify)
+{
+    struct ibv_qp_attr to = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = notify}, now;
+    struct ibv_qp_init_attr init;
+
+    NEED(!ibv_modify_qp(qp, &to, IBV_QP_STATE | mask));
+    NEED(!ibv_query_qp(qp, &now, IBV_QP_EN_SQD_ASYNC_NOTIFY, &init));
+    NEED(now.qp_state == IBV_QPS_SQD && now.en_sqd_async_notify == (mask && notify));
+}
+
+static void go_on(struct ibv_qp *qp)
+{
+    NEED(!ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_RTS}, IBV_QP_STATE));
+}
+
+// Only who asks for it is told (ibv_modify_qp(3), en_sqd_async_notify), each time anew.
+static void check_drained_on_demand(struct world *w)
+{
+    struct pollfd fd = {.fd = w->context->async_fd, .events = POLLIN};
+    struct ibv_async_event event;
+    struct pair p;
+
+    drop_events(w);
+    open_pair(&p, w, false);
+    for (int i = 0; i < 3; i++) {
+        drain(p.a, IBV_QP_EN_SQD_ASYNC_NOTIFY, 1);
+        NEED(poll(&fd, 1, -1) == 1 && !ibv_get_async_event(w->context, &event));
+        NEED(event.event_type == IBV_EVENT_SQ_DRAINED && event.element.qp == p.a);
+        ibv_ack_async_event(&event);
+        go_on(p.a);
+        drain(p.a, i == 1 ? IBV_QP_EN_SQD_ASYNC_NOTIFY : 0, 0);
+        go_on(p.a);
+        send_and_take(&p); // its turn has come since
+        NEED(poll(&fd, 1, 0) == 0);
+        NEED(ibv_get_async_event(w->context, &event) == -1 && errno == EAGAIN);
+    }
+    close_pair(&p);
+    puts("a send queue that drains: ok");
+}
+
 // ---- what others use
 
 static void check_domain_in_use(struct world *w)
@@ -448,8 +490,9 @@ int main(int argc, char **argv)
     } checks[] = {
         {"queue", check_queue_waits_for_acks},  {"shared", check_shared_waits_for_acks},
         {"untaken", check_events_nobody_takes}, {"numbers", check_numbers_again},
-        {"domain", check_domain_in_use},        {"group", check_member_of_a_group},
-        {"polling", check_polling_goes_on},     {"fork", check_locks_after_fork},
+        {"drained", check_drained_on_demand},   {"domain", check_domain_in_use},
+        {"group", check_member_of_a_group},     {"polling", check_polling_goes_on},
+        {"fork", check_locks_after_fork},
     };
     struct world w;
 
