@@ -475,6 +475,22 @@ static void test_drained_at_once(void **state)
     forge_close(f);
 }
 
+static void test_drained_in_silence(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    struct vb_qpc_mods m = {.state = VB_QPS_SQD, .silent = true};
+
+    assert_int_equal(vb_dev_qp_modify(f->dev, f->qp.qpn, &m), 0);
+    forge_run(f);
+    forge_expect_no_event(f);
+    forge_modify(f, VB_QPS_RTS);
+    forge_modify(f, VB_QPS_SQD);
+    forge_run(f);
+    forge_expect_qp_event(f, VB_EVENT_SQ_DRAINED);
+    forge_close(f);
+}
+
 // What was begun is finished, with repeats and all; what was not waits, even unfetched.
 static void test_draining(void **state)
 {
@@ -754,6 +770,7 @@ int main(void)
         cmocka_unit_test(test_events_of_refused_requests),
         cmocka_unit_test(test_more_events_than_fit),
         cmocka_unit_test(test_drained_at_once),
+        cmocka_unit_test(test_drained_in_silence),
         cmocka_unit_test(test_draining),
         cmocka_unit_test(test_no_fetch_while_draining),
         cmocka_unit_test(test_an_atomic_drains_with_its_answer),
