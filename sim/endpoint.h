@@ -186,7 +186,6 @@ struct vb_answering {
     uint32_t single_count;            // ever; the ring holds the last ones
     struct vb_owed owed[VB_SIM_OWED]; // in the order in which they leave
     uint32_t owed_count;
-    bool gone; // one without memory may be in front, which is found when a rate lets it leave
 };
 
 // A ring of bytes from which buffers are taken and given back in order.

@@ -280,6 +280,7 @@ static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
     case VB_STEP_EXEC: vb_model_ask_exec(ep, step); break;
     case VB_STEP_COMPLETE: vb_model_complete(ep, step); break;
     case VB_STEP_TIMER: vb_model_ask_timer(ep, step); break;
+    case VB_STEP_DROP: vb_model_answer_dropped(ep, step); break;
     default: vb_model_violate(ep, "a step of the unknown kind %d", (int)step->kind); break;
     }
     judge_touches(ep->node, step, &nothing);

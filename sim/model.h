@@ -189,6 +189,7 @@ void vb_model_owe_read(struct vb_ep *ep, const struct vb_packet *pkt, int64_t fi
 bool vb_model_answer_result(struct vb_ep *ep, int64_t packet, uint64_t *old);
 void vb_model_answer_in(struct vb_ep *ep, const struct vb_packet *pkt, struct vb_forecast *f);
 void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt);
+void vb_model_answer_dropped(struct vb_ep *ep, const struct vb_step *step);
 void vb_model_answer_idle(struct vb_ep *ep);
 // The host prepares for an end: what came is acknowledged, asked for or not.
 void vb_model_settle(struct vb_ep *ep);

@@ -51,7 +51,6 @@ static void give_up(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
 {
     vb_model_lost(ep->peer, packet, VB_EXCUSE_TIMEOUT_GIVEN_UP);
     vb_excuse(cover_of(ep), why);
-    ep->answer.gone |= why == VB_EXCUSE_ANSWER_MEMORY_GONE;
 }
 
 // In the order of packets. There is always room for a new request: at most half of the room is
@@ -119,17 +118,25 @@ static bool memory_is_gone(struct vb_ep *ep, const struct vb_owed *o)
                                    &offset);
 }
 
-// The answer that leaves next; NULL: none is owed. A READ that was asked for again is given up
-// silently if its memory is gone: a stray duplicate must not end a connection.
+// The answer that leaves next; NULL: none is owed.
 static struct vb_owed *next_owed(struct vb_ep *ep)
 {
-    struct vb_answering *a = &ep->answer;
+    return ep->answer.owed_count > 0 ? &ep->answer.owed[0] : NULL;
+}
 
-    while (a->owed_count > 0 && a->owed[0].again && memory_is_gone(ep, &a->owed[0])) {
-        give_up(ep, a->owed[0].next, VB_EXCUSE_ANSWER_MEMORY_GONE);
-        remove_owed(a, 0);
-    }
-    return a->owed_count > 0 ? &a->owed[0] : NULL;
+// A READ that was asked for again is given up in its turn if its memory is gone: a stray duplicate
+// must not end a connection.
+void vb_model_answer_dropped(struct vb_ep *ep, const struct vb_step *step)
+{
+    const struct vb_owed *o = next_owed(ep);
+
+    VB_MODEL_CHECK(ep, o && step->psn == psn_of(&ep->answer, o->next) && o->again,
+                   "dropped the answer %u, which is not next or not a repetition", step->psn);
+    if (!o)
+        return;
+    VB_MODEL_CHECK(ep, memory_is_gone(ep, o), "dropped the answer %u for no reason", step->psn);
+    give_up(ep, o->next, VB_EXCUSE_ANSWER_MEMORY_GONE);
+    remove_owed(&ep->answer, 0);
 }
 
 // ---- requests out of sequence
@@ -436,9 +443,8 @@ void vb_model_answer_idle(struct vb_ep *ep)
         return;
     }
     const struct vb_owed *o = next_owed(ep);
-    if ((o || a->gone) && waits_for_rate(ep))
+    if (o && waits_for_rate(ep))
         return;
-    a->gone = false;
     VB_MODEL_CHECK(ep, !o, "is idle with the answer %u owed", psn_of(a, o ? o->next : 0));
     VB_MODEL_CHECK(ep, !a->nak_due && !a->closing, "is idle with a NAK owed");
     VB_MODEL_CHECK(ep, !a->ack_due, "is idle with an ACK owed");

@@ -35,7 +35,8 @@ void vb_trace_step(const struct vb_node *node, const struct vb_step *step)
     static const char *const kinds[] = {[VB_STEP_FETCH] = "fetch",
                                         [VB_STEP_EXEC] = "exec",
                                         [VB_STEP_COMPLETE] = "complete",
-                                        [VB_STEP_TIMER] = "timer"};
+                                        [VB_STEP_TIMER] = "timer",
+                                        [VB_STEP_DROP] = "drop"};
 
     if (!node->world->trace)
         return;

@@ -471,21 +471,23 @@ static uint8_t response_opcode(bool first, bool last)
 
 // The memory of a READ is gone: the requester is told, and nothing that came after it is answered.
 // A replay is dropped instead, because a stray duplicate of a READ long answered must not end a
-// healthy connection.
-static void job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_job *job)
+// healthy connection. Returns whether that was it.
+static bool job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_job *job)
 {
     struct vb_responder *r = &qp->resp;
 
     if (job->replay) {
+        VB_RECORD(pu, .kind = VB_STEP_DROP, .qpn = qp->qpn, .psn = job->psn);
         r->gone = false;
         job_remove(r, 0);
-        return;
+        return true;
     }
     r->closing = true;
     vb_pu_event(pu, VB_EVENT_QP_ACCESS_ERR, qp->qpn);
     owe_nak(pu, qp, VB_AETH_NAK, r->gone ? VB_NAK_REMOTE_OPERATION : VB_NAK_REMOTE_ACCESS,
             job->psn);
     r->job_count = r->job_new = 0;
+    return false;
 }
 
 static void job_ends(struct vb_responder *r)
@@ -513,6 +515,7 @@ static void send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_read_job 
     job_ends(r);
 }
 
+// False: there is no response any more, but a NAK.
 static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_responder *r = &qp->resp;
@@ -537,10 +540,8 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
 
     bool here = vb_place_may(pu, qp, job->pd, job->rkey, job->raddr, len, VB_REMOTE_READ, &src);
     if (!here && !(r->copied && vb_place_copy(pu, qp, job->pd, job->rkey, job->raddr, len,
-                                              VB_REMOTE_READ, dst))) {
-        job_fails(pu, qp, job);
-        return false;
-    }
+                                              VB_REMOTE_READ, dst)))
+        return job_fails(pu, qp, job);
     if (job->first || last)
         pkt.syndrome = vb_credit_tell(pu, qp);
     bool lent = len >= pu->dev->lend_bytes && here;
@@ -569,10 +570,9 @@ bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp)
     bool at_rate = __builtin_expect(qp->congestion != NULL, 0) && r->job_count > 0;
     if (at_rate && vb_congestion_holds(pu, qp))
         return false; // an ACK must not overtake a response
-    while (r->job_count > 0) {
-        if (!send_response(pu, qp))
-            continue;
-        if (at_rate)
+    uint32_t frames = pu->txq.count;
+    if (r->job_count > 0 && send_response(pu, qp)) {
+        if (at_rate && pu->txq.count > frames)
             vb_congestion_charge(pu, qp);
         return true;
     }

@@ -14,6 +14,7 @@ enum vb_step_kind {
     VB_STEP_FRAME_OUT, // one frame was written to the transmit arena
     VB_STEP_COMPLETE,  // one completion entry was written
     VB_STEP_TIMER,     // one timer fired
+    VB_STEP_DROP,      // the answer to a repeated READ was given up: its memory is gone
 };
 
 // What a requester's timer is for; a completion queue's has no kind.
@@ -54,7 +55,7 @@ struct vb_step {
     uint8_t detail;  // frames with AETH: the syndrome; COMPLETE: the CQE syndrome (0 is success)
     uint32_t qpn;
     uint32_t cqn;     // COMPLETE
-    uint32_t psn;     // frames
+    uint32_t psn;     // frames, DROP
     uint32_t bytes;   // payload moved
     uint64_t counter; // FETCH, EXEC, COMPLETE: the WQE's counter in its queue
     // Host memory touched; the list is good until the next step.
