@@ -49,7 +49,7 @@ def parts(build, seed):
     rows += [
         ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
         ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
-        ("sim-equal", f"{sim} --equal --seeds 1000 --start {seed}", SIM),
+        ("sim-equal", f"{sim} --equal --seeds 1000 --start {seed} --require-coverage", SIM),
         ("flow", f"env FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + ["sim", "tests/unit"]),
         ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", SYSTEM),
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"

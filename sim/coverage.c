@@ -25,6 +25,12 @@ static const char *const excuses[VB_EXCUSE_COUNT] = {
 #undef EXCUSE_TEXT
 };
 
+static const char *const compared[VB_COMPARED_COUNT] = {
+#define COMPARED_TEXT(id, what) what,
+    VB_COMPARED(COMPARED_TEXT)
+#undef COMPARED_TEXT
+};
+
 static enum vb_cover_row row_of_rc(uint8_t opcode)
 {
     if (opcode >= VB_UC_BASE && opcode <= VB_UC_BASE + VB_RC_WRITE_ONLY_IMM)
@@ -120,6 +126,8 @@ void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
         into->row[i] += from->row[i];
     for (int i = 0; i < VB_EXCUSE_COUNT; i++)
         into->excuse[i] += from->excuse[i];
+    for (int i = 0; i < VB_COMPARED_COUNT; i++)
+        into->compared[i] += from->compared[i];
     vb_cmcover_merge(&into->cm, &from->cm);
     for (int a = 0; a < VB_QPS_COUNT; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
@@ -170,4 +178,20 @@ uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
     for (int i = 0; i < VB_EXCUSE_COUNT; i++)
         fprintf(out, "  %-11s %-50s %12" PRIu64 "\n", "excused", excuses[i], c->excuse[i]);
     return vb_cover_zero_rows(c);
+}
+
+uint32_t vb_cover_uncompared(const struct vb_coverage *c)
+{
+    uint32_t zero = 0;
+
+    for (int i = 0; i < VB_COMPARED_COUNT; i++)
+        zero += c->compared[i] == 0;
+    return zero;
+}
+
+uint32_t vb_cover_print_compared(const struct vb_coverage *c, FILE *out)
+{
+    for (int i = 0; i < VB_COMPARED_COUNT; i++)
+        print_row(out, "compared", compared[i], c->compared[i]);
+    return vb_cover_uncompared(c);
 }

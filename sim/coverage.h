@@ -361,11 +361,34 @@ enum vb_cover_row {
     VB_COVER_COUNT
 };
 
+// Worlds that were run by both kinds of polls (sim/equal.c), by what they used.
+#define VB_COMPARED(X)        \
+    X(RC, "RC")               \
+    X(UC, "UC")               \
+    X(UD, "UD")               \
+    X(XRC, "XRC")             \
+    X(ATOMICS, "atomics")     \
+    X(WINDOWS, "windows")     \
+    X(SRQ, "shared receives") \
+    X(DCQCN, "DCQCN")         \
+    X(CHAINS, "chains")       \
+    X(SHARES, "shares")       \
+    X(UNITS, "several units")
+
+enum vb_compared {
+#define VB_COMPARED_ENUM(id, what) VB_COMPARED_##id,
+    VB_COMPARED(VB_COMPARED_ENUM)
+#undef VB_COMPARED_ENUM
+    VB_COMPARED_COUNT,
+    VB_COMPARED_BY_ROWS = VB_COMPARED_SHARES, // those that rows of the coverage tell
+};
+
 struct vb_coverage {
     uint64_t row[VB_COVER_COUNT];
     uint64_t moved[VB_QPS_COUNT][VB_QPS_COUNT];   // state transitions done, by [from][to]
     uint64_t refused[VB_QPS_COUNT][VB_QPS_COUNT]; // state transitions refused
     uint64_t excuse[VB_EXCUSE_COUNT];             // a table of its own: none has to be seen
+    uint64_t compared[VB_COMPARED_COUNT];
     struct vb_cmcover cm; // of worlds of communication managers, a table of its own
 };
 
@@ -390,5 +413,8 @@ void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from);
 // Prints the table; returns how many rows are zero.
 uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out);
 uint32_t vb_cover_zero_rows(const struct vb_coverage *c);
+// The same of what was compared.
+uint32_t vb_cover_print_compared(const struct vb_coverage *c, FILE *out);
+uint32_t vb_cover_uncompared(const struct vb_coverage *c);
 
 #endif

@@ -113,7 +113,8 @@ struct vb_asking {
 
 // What became of the frames of a requester: its requests and the answers to them.
 struct vb_fate {
-    int64_t under_way;    // copies
+    int64_t under_way;    // copies,
+    int64_t answers;      // and those of them that are answers
     int64_t lost_end;     // one past the highest packet that got lost since it went back,
     enum vb_excuse why;   // and how; the packet or the answer to it
     int64_t given_up_end; // the same of those whose answer the peer has given up

@@ -4,8 +4,7 @@
 #ifndef VB_SIM_EQUAL_H
 #define VB_SIM_EQUAL_H
 
-#include "sim/run.h"
-#include "sim/scenario.h"
+#include "sim/kind.h"
 
 struct vb_world;
 
@@ -13,10 +12,8 @@ struct vb_world;
 // twin.
 void vb_equal_run(struct vb_world *observed, struct vb_world *unheard);
 
-// 0, also when they differ, which result says; -ENOMEM. Adds to the result.
-int vb_equal_plain(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
-                   struct vb_coverage *cover);
-int vb_equal_chains(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
-                    struct vb_coverage *cover);
+// 0, also when they differ, which result says; -ENOMEM. Adds to the result and to the coverage.
+int vb_equal_world(const struct vb_worldkind *kind, const struct vb_scenario *scen, FILE *trace,
+                   struct vb_sim_result *result, struct vb_coverage *cover);
 
 #endif

@@ -16,6 +16,17 @@ static struct vb_ep *requester_of(const struct vb_sent_frame *f)
     return f->answer ? f->ep->peer : f->ep;
 }
 
+// So many copies more of the frame are under way.
+static void count(const struct vb_sent_frame *f, int64_t more)
+{
+    struct vb_ep *asks = requester_of(f);
+
+    if (!asks)
+        return;
+    asks->fate.under_way += more;
+    asks->fate.answers += f->answer ? more : 0;
+}
+
 void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
                          const uint8_t *bytes, uint32_t len)
 {
@@ -31,9 +42,8 @@ void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct 
     f->ep = ep;
     f->life = ep->conn->life;
     f->answer = !(pkt->facts & VB_OP_REQUEST);
-    struct vb_ep *asks = requester_of(f);
-    f->packet = vb_model_ask_packet(&asks->ask, pkt->psn);
-    asks->fate.under_way += counted ? 1 : f->under_way;
+    f->packet = vb_model_ask_packet(&requester_of(f)->ask, pkt->psn);
+    count(f, counted ? 1 : f->under_way);
 }
 
 // A CNP is about no request.
@@ -51,11 +61,8 @@ void vb_model_cnp_sent(struct vb_ep *ep, const struct vb_ip *to, const uint8_t *
 // One copy of the frame is not under way any more.
 static void ends(struct vb_sent_frame *f)
 {
-    struct vb_ep *asks = requester_of(f);
-
     f->under_way--;
-    if (asks)
-        asks->fate.under_way--;
+    count(f, -1);
 }
 
 void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
@@ -106,9 +113,7 @@ void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_
         vb_model_frame_lost(f, VB_EXCUSE_TIMEOUT_DROPPED);
     } else {
         f->under_way++;
-        struct vb_ep *asks = requester_of(f);
-        if (asks)
-            asks->fate.under_way++;
+        count(f, 1);
     }
 }
 
@@ -169,6 +174,8 @@ void vb_model_judge_end(struct vb_ep *ep)
     bool given_up = is_given_up(ep);
     uint64_t until_ns;
     bool paced = owes(&ep->peer->answer) && vb_model_rate_holds(ep->peer, &until_ns);
+    // The rate may have let the answer go just before the last attempt ended.
+    paced |= ep->fate.answers > 0 && vb_model_rate_holds(ep->peer, &until_ns);
 
     if (ep->node->world->phase == VB_PHASE_FAULTS)
         return;

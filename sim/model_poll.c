@@ -43,10 +43,11 @@ static void hear(void *ctx, const struct vb_step *step)
     h->step[h->count++].touch = NULL;
 }
 
-// Of a twin, or of the poll itself.
+// A poll need not end with a step that finds nothing to do: vb_model_poll_ended() ends its list.
 static void hear_and_judge(void *ctx, const struct vb_step *step)
 {
-    hear(ctx, step);
+    if (step->kind != VB_STEP_NONE)
+        hear(ctx, step);
     vb_model_observe(ctx, step);
 }
 
@@ -134,7 +135,7 @@ void vb_model_poll_ended(struct vb_unit *u)
 
     for (uint32_t i = u->tx_begun; i < q->count; i++)
         vb_digest_add(&u->frames, vb_model_frame_digest(q, &q->frame[i]));
-    if (w->scen.drive == VB_DRIVE_TURNS)
+    if (w->scen.drive != VB_DRIVE_UNHEARD)
         hear(u, &end);
     if (w->twin)
         from = &w->twin->node[u->node->index].unit[u->index].heard;

@@ -6,50 +6,24 @@
 #include "sim/cm_world.h"
 #include "sim/equal.h"
 #include "sim/isolation.h"
-#include "sim/world.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-static int run_plain(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
-                     struct vb_coverage *cover)
+static int run_world(const struct vb_worldkind *kind, const struct vb_scenario *scen, FILE *trace,
+                     struct vb_sim_result *result, struct vb_coverage *cover)
 {
-    struct vb_world *w = vb_world_create(scen, cover, trace);
+    void *w = kind->create(scen, cover, trace);
 
     if (!w)
         return -ENOMEM;
-    vb_world_run(w);
-    result->digest = w->digest.value;
-    result->events = w->events;
-    result->works = w->works;
-    result->time_ns = w->now_ns;
-    result->violated = w->violated;
-    static_assert(sizeof result->text >= sizeof w->violation, "room for the text");
-    memcpy(result->text, w->violation, sizeof w->violation);
-    vb_world_destroy(w);
-    return 0;
-}
-
-// The digest of a seed without such a world stays what it was.
-static int run_chains(const struct vb_scenario *scen, FILE *trace, struct vb_sim_result *result,
-                      struct vb_coverage *cover)
-{
-    struct vb_chainworld *w = vb_chainworld_create(scen, cover, trace);
-    struct vb_digest digest = {result->digest};
-
-    if (!w)
-        return -ENOMEM;
-    vb_chainworld_run(w);
-    vb_digest_add(&digest, w->digest.value);
-    result->digest = digest.value;
-    result->events += w->events;
-    result->works += w->works;
-    result->time_ns += w->now_ns;
-    result->violated = w->violated;
-    static_assert(sizeof result->text >= sizeof w->violation, "room for the text");
-    memcpy(result->text, w->violation, sizeof w->violation);
-    vb_chainworld_destroy(w);
+    while (kind->advance(w))
+        ;
+    kind->finish(w);
+    struct vb_worldview view = kind->look(w);
+    vb_kind_report(&view, result);
+    kind->destroy(w);
     return 0;
 }
 
@@ -92,6 +66,7 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
                struct vb_coverage *cover)
 {
     struct vb_scenario scen;
+    __typeof__(run_world) *run = opts->equal ? vb_equal_world : run_world;
     bool chains = opts->chains == VB_SIM_CHAINS_ONLY ||
                   (opts->chains == VB_SIM_CHAINS_DRAWN && vb_chainworld_is_drawn(opts->seed));
     int err = 0;
@@ -101,9 +76,9 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
     vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
     *result = (struct vb_sim_result){.seed = opts->seed, .nics = scen.nics};
     if (opts->chains != VB_SIM_CHAINS_ONLY)
-        err = (opts->equal ? vb_equal_plain : run_plain)(&scen, opts->trace, result, cover);
+        err = run(&vb_kind_plain, &scen, opts->trace, result, cover);
     if (!err && !result->violated && chains)
-        err = (opts->equal ? vb_equal_chains : run_chains)(&scen, opts->trace, result, cover);
+        err = run(&vb_kind_chains, &scen, opts->trace, result, cover);
     if (!err && !result->violated && !opts->equal && opts->chains != VB_SIM_CHAINS_ONLY &&
         vb_fair_is_drawn(opts->seed))
         err = run_fair(opts->seed, result);

@@ -160,9 +160,8 @@ static int make_tenant(struct vb_tenantworld *w, uint32_t i)
 }
 
 static const uint64_t step_ns[] = {
-    [VB_STEP_FRAME_IN] = 80,   [VB_STEP_FETCH] = 15,    [VB_STEP_EXEC] = 20,
-    [VB_STEP_FRAME_OUT] = 130, [VB_STEP_COMPLETE] = 25, [VB_STEP_TIMER] = 40,
-    [VB_STEP_DROP] = 20,
+    [VB_STEP_FRAME_IN] = 80, [VB_STEP_FETCH] = 15, [VB_STEP_EXEC] = 20, [VB_STEP_FRAME_OUT] = 130,
+    [VB_STEP_COMPLETE] = 25, [VB_STEP_TIMER] = 40, [VB_STEP_DROP] = 20,
 };
 
 static uint64_t price(const struct vb_step *s)

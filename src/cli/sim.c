@@ -134,11 +134,16 @@ static void print_json_violation(const struct sim_fields *f, const struct vb_sim
 
 static uint32_t empty_rows(const struct sim_fields *f, const struct vb_coverage *c)
 {
+    if (f->equal)
+        return vb_cover_uncompared(c);
     return f->cm ? vb_cmcover_zero_rows(&c->cm) : vb_cover_zero_rows(c);
 }
 
+// What was compared is printed even if nobody asks.
 static uint32_t print_coverage(const struct sim_fields *f, const struct vb_coverage *c)
 {
+    if (f->equal)
+        return vb_cover_print_compared(c, stdout);
     return f->cm ? vb_cmcover_print(&c->cm, stdout) : vb_cover_print(c, stdout);
 }
 
@@ -187,7 +192,7 @@ static int run_one(const struct sim_fields *f)
                one.seed, one.nics, one.works, one.events, (double)one.time_ns * 1e-6);
     if (!f->json)
         printf("digest %016" PRIx64 "\n", one.digest);
-    if (f->coverage && !f->json)
+    if ((f->coverage || f->equal) && !f->json)
         print_coverage(f, &r.cover);
     bool empty = f->require_coverage && empty_rows(f, &r.cover) > 0;
     return one.violated || empty;
@@ -217,8 +222,8 @@ static void show_progress(void *ctx, uint64_t done)
 
 static int judge_coverage(const struct sim_fields *f, const struct vb_batch_result *r)
 {
-    uint32_t empty =
-        f->coverage && !f->json ? print_coverage(f, &r->cover) : empty_rows(f, &r->cover);
+    uint32_t empty = (f->coverage || f->equal) && !f->json ? print_coverage(f, &r->cover)
+                                                           : empty_rows(f, &r->cover);
 
     if (empty && f->require_coverage)
         fprintf(stderr, "verbena sim: %u rows of the coverage table are empty\n", empty);

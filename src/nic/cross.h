@@ -92,6 +92,8 @@ void vb_gate_reset(struct vb_gate *gate, uint64_t start);
 bool vb_loop_step(struct vb_pu *pu, struct vb_qpc *qp);
 // Steps in state RTS until nothing can be done or the turn ends. Returns how many.
 uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp);
+// The completion of the entry executed last is to be written, in the same turn.
+bool vb_loop_is_due(const struct vb_qpc *qp);
 // Completes the entry that was executed last, if it has not completed yet.
 bool vb_loop_complete(struct vb_pu *pu, struct vb_qpc *qp);
 // Forgets what was fetched and not executed.

@@ -283,6 +283,11 @@ static __attribute__((noinline)) uint32_t fetch_all(struct vb_qpc *qp, struct vb
     return more;
 }
 
+bool vb_loop_is_due(const struct vb_qpc *qp)
+{
+    return qp->cross->snap.due;
+}
+
 bool vb_loop_complete(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_snapshot *snap = &qp->cross->snap;
@@ -412,7 +417,7 @@ static __attribute__((noinline)) uint32_t run_carefully(struct vb_pu *pu, struct
     }
     pu->turn_frames += spent;
     pu->looped += spent;
-    return steps;
+    return steps + vb_loop_complete(pu, qp); // it is part of the turn
 }
 
 // How many entries may be executed before more must be fetched, or the turn is over. At least one:

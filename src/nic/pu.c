@@ -300,11 +300,11 @@ static inline struct vb_qpc *whose_turn(struct vb_pu *pu)
 }
 
 // Frames and timers of several shares go on when a turn has ended: after those before the line, and
-// before the line.
+// before the line. So do frames that another unit has handed over.
 static inline bool frames_go_on(const struct vb_pu *pu)
 {
-    return pu->shares > 1 &&
-           (pu->rx_next != pu->rx_count || vb_timers_next(&pu->timers) <= pu->now_ns);
+    return pu->shares > 1 && (pu->rx_next != pu->rx_count || vb_pu_has_mail(pu) ||
+                              vb_timers_next(&pu->timers) <= pu->now_ns);
 }
 
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
@@ -314,7 +314,7 @@ static bool run_step(struct vb_pu *pu, bool *frames)
     struct vb_qpc *qp;
 
     while ((qp = whose_turn(pu))) {
-        bool over = pu->turn_frames >= VB_TURN_FRAMES;
+        bool over = pu->turn_frames >= VB_TURN_FRAMES && !(qp->loops && vb_loop_is_due(qp));
         uint64_t before = qp->send_cq->produced;
         bool done = qp->req.head != qp->req.una_wr;
         if (!over && qp_step(pu, qp)) {

@@ -62,6 +62,7 @@ struct vb_requester {
     bool gap_seen; // went back for a lost response; not again before progress
     bool silence;  // timed out, and has heard nothing since
     bool asking;   // repeats its newest packet, with the request for an ACK
+    bool begun;    // by the last step: its first packet goes before the next fetch
     enum vb_req_timer timer_kind;
     struct vb_timer timer;
     bool limited;   // the peer tells credits

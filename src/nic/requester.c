@@ -768,15 +768,30 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
     return qp->req.asking && ask(pu, qp);
 }
 
+// The packet that the step before has begun.
+static bool send_begun(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    r->begun = false;
+    return r->cursor && r->timer_kind != VB_REQ_TIMER_RNR && send_next(pu, qp);
+}
+
+// In the order of vb_requester_run().
 static inline bool step(struct vb_pu *pu, struct vb_qpc *qp)
 {
-    if (fetch(pu, qp))
+    struct vb_requester *r = &qp->req;
+    const struct vb_wr *next = r->unbegun;
+
+    if ((r->begun && send_begun(pu, qp)) || fetch(pu, qp))
         return true;
-    if (qp->req.timer_kind == VB_REQ_TIMER_RNR)
+    if (r->timer_kind == VB_REQ_TIMER_RNR)
         return false;
-    if (qp->req.cursor ? send_next(pu, qp) : begin(pu, qp))
+    if (r->cursor ? send_next(pu, qp) : begin(pu, qp)) {
+        r->begun = next && r->cursor == next;
         return true;
-    return qp->req.asking && ask(pu, qp); // what it waits for must be asked for first
+    }
+    return r->asking && ask(pu, qp); // what it waits for must be asked for first
 }
 
 bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -784,8 +799,8 @@ bool vb_requester_step(struct vb_pu *pu, struct vb_qpc *qp)
     return qp->state == VB_QPS_SQD ? drain(pu, qp) : step(pu, qp);
 }
 
-// A request that begins sends its first packet at once: what a fetch between the two would copy is
-// the same after it. One without packets may have ended the turn, so nothing follows it here.
+// A request that begins sends its first packet at once, before the next fetch. One without packets
+// may have ended the turn, so nothing follows it here.
 static uint32_t proceed(struct vb_pu *pu, struct vb_qpc *qp)
 {
     const struct vb_wr *next = qp->req.unbegun;
@@ -804,6 +819,11 @@ uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp)
     const struct vb_requester *r = &qp->req;
     uint32_t steps = 0;
 
+    if (__builtin_expect(r->begun, 0) && send_begun(pu, qp)) {
+        steps++;
+        if (r->head != r->una_wr || qp->state != VB_QPS_RTS)
+            return steps;
+    }
     while (pu->turn_frames < VB_TURN_FRAMES) {
         if (fetch(pu, qp)) {
             steps++;

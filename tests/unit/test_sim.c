@@ -31,8 +31,7 @@ static struct vb_sim_result run_as(const struct vb_sim_opts *opts)
 
 static struct vb_sim_result run(uint64_t seed, uint32_t nics, FILE *trace)
 {
-    return run_as(
-        &(struct vb_sim_opts){.seed = seed, .ops = OPS, .nics = nics, .trace = trace});
+    return run_as(&(struct vb_sim_opts){.seed = seed, .ops = OPS, .nics = nics, .trace = trace});
 }
 
 static void test_a_seed_replays_event_by_event(void **state)
@@ -74,6 +73,13 @@ static void test_nobody_gives_up_in_a_healed_network(void **state)
                                      2216, 2282, 131093724, 221353676, 2553};
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
         run_as(&(struct vb_sim_opts){.seed = seeds[i], .chains = VB_SIM_CHAINS_NONE});
+}
+
+// The rate of the peer's share let the answer go when the last attempt was about to end.
+static void test_answer_held_to_the_last_attempt(void **state)
+{
+    (void)state;
+    run_as(&(struct vb_sim_opts){.seed = 312, .chains = VB_SIM_CHAINS_NONE, .equal = true});
 }
 
 // Answers to repeated READs whose memory is gone: the model gave them up before or after the NIC,
@@ -382,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_a_seed_replays_event_by_event),
         cmocka_unit_test(test_tracing_changes_nothing),
         cmocka_unit_test(test_nobody_gives_up_in_a_healed_network),
+        cmocka_unit_test(test_answer_held_to_the_last_attempt),
         cmocka_unit_test(test_answers_without_memory),
         cmocka_unit_test(test_seeds_differ),
         cmocka_unit_test(test_the_work_is_done_on_as_many_nics_as_asked),
