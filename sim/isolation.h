@@ -41,6 +41,7 @@ struct vb_isolation_result {
     struct vb_isolation_times beside[VB_COMPANIES];
     uint64_t bound_ns; // that every READ beside others may take longer than one alone
     bool kept;
+    char violated[VB_TENANT_TEXT]; // what the watch over turns found, or empty
 };
 
 // -ENOMEM.

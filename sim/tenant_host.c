@@ -19,6 +19,7 @@ static void ask(struct vb_tenant *t)
     vb_tenant_drain(&t->work);
     t->rung_ns = t->act_at_ns; // while the NIC was busy, perhaps
     t->act_at_ns = UINT64_MAX;
+    t->asked_units = t->world->frames_units;
     t->asked = vb_tenant_post(&t->work, 0, VB_WR_READ, PROBE_BYTES, true);
 }
 
@@ -26,8 +27,10 @@ static void saw_probe(struct vb_tenant *t, const struct vb_step *step)
 {
     uint64_t now = vb_tenant_now(t->world);
 
-    if (step->kind == VB_STEP_FRAME_OUT)
+    if (step->kind == VB_STEP_FRAME_OUT) {
         t->left_ns = now;
+        vb_tenant_watch_probe(t);
+    }
     if (step->kind == VB_STEP_FRAME_IN)
         t->line_ns =
             vb_tenant_line_ns(t->world->opts.tenants - 1, t->world->frames_ns - t->frames_ns,

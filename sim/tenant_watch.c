@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watch over turns. It counts each tenant's work from the records of steps, at the prices of
 // docs/hull.md, and takes nothing from the shares but the number of their turns, which leave no
-// record. While a tenant has had work without a pause, no other may have had more beside it than
-// its weight's part and the bound of sim/TURNS.md; and when the run is over, what a share was
-// billed for must be what the watch has counted.
+// record. It judges how work is divided, how long turns are and in which order they come, and when
+// the run is over, that a share was billed for the work that the watch has counted. sim/TURNS.md
+// derives the bounds.
 #include "nic/wr.h"
 #include "sim/tenant_world.h"
 #include "wire/opcode.h"
@@ -18,6 +18,10 @@ enum {
     FRAME = 8 * UNIT,
     BLOCK_BYTES = 64,
     ICRC_BYTES = 4,
+    SLICE_UNITS = 64,     // of frames
+    FRAME_UNITS = 8 + 16, // a frame of 4 KB
+    TURN_LENGTH = 4,      // packets, completions and entries of a turn beside others,
+    EARLY_LENGTH = 1,     // and of one before the line
     // The longest turn beside others: 4 packets of 16 pieces, 16 entries fetched ahead.
     TURN_MAX = TURN + 4 * (FRAME + 4096 + ICRC_BYTES + 60 + 15 * UNIT + UNIT) + 16 * UNIT,
 };
@@ -83,8 +87,81 @@ static uint64_t step_work(struct vb_tenant_book *b, const struct vb_step *s, boo
     }
 }
 
+// Returns how many of its turns have ended since.
+static uint64_t count_turns(struct vb_tenantworld *w, struct vb_tenant *t)
+{
+    struct vb_share_facts facts;
+
+    vb_pu_share(vb_dev_pu(w->dev), t->share, &facts);
+    uint64_t ended = facts.turns - t->watch.turns;
+    t->watch.work += ended * TURN;
+    t->watch.turns = facts.turns;
+    return ended;
+}
+
+// ---- the length of turns
+
+// What a step adds to the length of its turn.
+static uint32_t step_length(const struct vb_step *s, bool loops)
+{
+    switch (s->kind) {
+    case VB_STEP_FRAME_OUT: return 1;
+    case VB_STEP_EXEC: return loops ? 1 + s->bytes / UNIT : vb_wqe_is_local(s->opcode);
+    case VB_STEP_COMPLETE:
+        return loops ? s->detail != 0 : s->detail == 0 || s->detail == VB_SYN_FLUSH;
+    default: return 0;
+    }
+}
+
+// A turn in the line. Since the last one, but for those of the same visit, the line has been at
+// every other tenant with work, and has left none before its part was used.
+static void be_in_line(struct vb_tenantworld *w, struct vb_tenant *t)
+{
+    struct vb_tenant_watch *watch = &t->watch;
+
+    for (uint32_t i = 0; i < w->opts.tenants && !watch->turn_in_line; i++) {
+        const struct vb_tenant *other = &w->tenant[i];
+        uint64_t part = (uint64_t)ROUND * other->weight / VB_SHARE_WEIGHT;
+        uint64_t got = other->watch.work + other->watch.incoming - watch->line_work[i];
+        uint64_t slack = TURN_MAX + other->watch.incoming_max + other->work.qps * UNIT;
+        bool throughout =
+            other->watch.waits && watch->line_work[i] > other->watch.since + 2 * (part + slack);
+        if (other != t && throughout && watch->line_turns[i] != other->watch.turns &&
+            got + slack < part)
+            violate(w, "tenant %u had a part of %.0f units and got %.0f between two visits of %u",
+                    i, (double)part / UNIT, (double)got / UNIT, (uint32_t)(t - w->tenant));
+        watch->line_work[i] = other->watch.work;
+        watch->line_turns[i] = other->watch.turns;
+    }
+    watch->turn_in_line = true;
+}
+
+static void go_on(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *s,
+                  uint64_t work)
+{
+    struct vb_tenant_watch *watch = &t->watch;
+    uint32_t i;
+
+    if (!book_of(t, s->qpn, &i))
+        return;
+    watch->turn_work += work;
+    if (watch->turn_length >= TURN_LENGTH)
+        violate(w, "queue pair 0x%x goes on after %u packets, completions and entries of a turn",
+                s->qpn, watch->turn_length);
+    else if (watch->turn_qpn && watch->turn_qpn != s->qpn)
+        violate(w, "queue pair 0x%x has a step in a turn of 0x%x", s->qpn, watch->turn_qpn);
+    else if (watch->turn_work + TURN > TURN_MAX)
+        violate(w, "a turn of queue pair 0x%x has cost %.1f units", s->qpn,
+                (double)(watch->turn_work + TURN) / UNIT);
+    if (watch->turn_length >= EARLY_LENGTH && !vb_tenant_loops(t->work.kind, i))
+        be_in_line(w, t);
+    watch->turn_qpn = s->qpn;
+    watch->turn_ns = w->now_ns;
+    watch->turn_length += step_length(s, vb_tenant_loops(t->work.kind, i));
+}
+
 // What came in is billed in the queue pair's next turn.
-static void count(struct vb_tenant *t, const struct vb_step *s)
+static void count(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *s)
 {
     struct vb_tenant_watch *watch = &t->watch;
     uint32_t i;
@@ -99,18 +176,88 @@ static void count(struct vb_tenant *t, const struct vb_step *s)
         watch->incoming_max = b->incoming > watch->incoming_max ? b->incoming : watch->incoming_max;
         return;
     }
-    watch->work += b->incoming + step_work(b, s, vb_tenant_loops(t->work.kind, i));
+    uint64_t work = step_work(b, s, vb_tenant_loops(t->work.kind, i));
+    watch->work += b->incoming + work;
     watch->incoming -= b->incoming;
     b->incoming = 0;
+    go_on(w, t, s, work);
 }
 
-static void count_turns(struct vb_tenantworld *w, struct vb_tenant *t)
+// Whether the last turn ended after one packet or completion, though its queue pair had more to
+// send: as a turn before the line does, and none in the line.
+static bool was_early(struct vb_tenant *t)
 {
-    struct vb_share_facts facts;
+    uint32_t i;
+    bool flows = t->work.kind == VB_TENANT_BUSY || t->work.kind == VB_TENANT_SURGE;
+    const struct vb_tenant_book *b = book_of(t, t->watch.turn_qpn, &i);
 
-    vb_pu_share(vb_dev_pu(w->dev), t->share, &facts);
-    t->watch.work += (facts.turns - t->watch.turns) * TURN;
-    t->watch.turns = facts.turns;
+    return flows && b && t->watch.turn_length == 1 && t->qp[i].sq.pi > b->executed;
+}
+
+// Its turn before the line follows another. Only the end of a slice can lie between the two.
+static void hurry_again(struct vb_tenantworld *w, const struct vb_tenant *t)
+{
+    if (w->sliced_units < SLICE_UNITS)
+        violate(w, "tenant %u has two turns before the line, and others none between them",
+                (uint32_t)(t - w->tenant));
+    w->sliced_units = 0;
+}
+
+static bool others_wait(const struct vb_tenantworld *w, const struct vb_tenant *t)
+{
+    for (uint32_t i = 0; i < w->opts.tenants; i++)
+        if (&w->tenant[i] != t && w->tenant[i].watch.waits)
+            return true;
+    return false;
+}
+
+// Those turns that have ended since the last step.
+static void end_turns(struct vb_tenantworld *w)
+{
+    struct vb_tenant *last = NULL;
+    uint64_t ended = 0;
+
+    for (uint32_t i = 0; i < w->opts.tenants; i++) {
+        uint64_t turns = count_turns(w, &w->tenant[i]);
+        ended += turns;
+        if (turns > 0)
+            last = &w->tenant[i];
+    }
+    if (ended == 0)
+        return;
+    bool early = ended == 1 && others_wait(w, last) && was_early(last);
+    if (early && w->hurried == last && w->hurried_ns == last->watch.turn_ns)
+        hurry_again(w, last);
+    w->hurried = early ? last : NULL;
+    w->hurried_ns = last->watch.turn_ns;
+    for (uint32_t i = 0; i < w->opts.tenants; i++) {
+        struct vb_tenant_watch *watch = &w->tenant[i].watch;
+        watch->turn_qpn = watch->turn_length = 0;
+        watch->turn_work = 0;
+        watch->turn_in_line = false;
+    }
+}
+
+static void take_slice(struct vb_tenantworld *w, const struct vb_step *step)
+{
+    if (step->kind != VB_STEP_FRAME_IN && step->kind != VB_STEP_TIMER)
+        return;
+    w->hurried = NULL;
+    w->sliced_units += step->kind == VB_STEP_TIMER ? TURN / UNIT : (FRAME + step->bytes) / UNIT;
+}
+
+// ---- slices
+
+// A share whose load is below its part goes before the line, which has a turn after each slice of
+// frames; only if those before it have had all turns of a slice, it waits for the next.
+void vb_tenant_watch_probe(struct vb_tenant *t)
+{
+    const struct vb_tenant_opts *o = &t->world->opts;
+    uint64_t units = t->world->frames_units - t->asked_units;
+
+    if (!o->watches && !o->no_shares && units > 2 * (SLICE_UNITS - 1 + FRAME_UNITS))
+        violate(t->world, "a probe's request waited for %llu units of frames",
+                (unsigned long long)units);
 }
 
 // ---- the bound
@@ -133,40 +280,47 @@ static double by_weight(const struct vb_tenant *t, uint64_t work)
     return (double)work * VB_SHARE_WEIGHT / t->weight / UNIT;
 }
 
+// By how much b is ahead of a when a watch begins: what had come in for b is work of before.
+static double lead(const struct vb_tenant *a, const struct vb_tenant *b)
+{
+    return by_weight(b, b->watch.work + b->watch.incoming) - by_weight(a, a->watch.work);
+}
+
+static void begin(struct vb_tenantworld *w, struct vb_tenant *t, uint32_t j)
+{
+    t->watch.low[j] = lead(t, &w->tenant[j]);
+    t->watch.since = t->watch.work;
+}
+
+// From any moment since tenant i has work, until now.
 static void compare(struct vb_tenantworld *w, uint32_t i, uint32_t j)
 {
-    const struct vb_tenant *a = &w->tenant[i], *b = &w->tenant[j];
-    double got = by_weight(a, a->watch.work + a->watch.incoming - a->watch.own);
-    double other =
-        b->watch.work > a->watch.base[j] ? by_weight(b, b->watch.work - a->watch.base[j]) : 0;
+    struct vb_tenant *a = &w->tenant[i];
+    const struct vb_tenant *b = &w->tenant[j];
+    double ahead = by_weight(b, b->watch.work) - by_weight(a, a->watch.work + a->watch.incoming);
     double most = 3.0 * ROUND / UNIT + 2 * by_weight(a, TURN_MAX + a->watch.incoming_max) +
                   2 * by_weight(b, TURN_MAX + b->watch.incoming_max);
 
-    if (other - got > most)
+    if (ahead - a->watch.low[j] > most)
         violate(w,
-                "tenant %u of weight %u got %.0f units by weight while it had work, tenant %u of "
-                "weight %u %.0f: more than %.0f apart",
-                i, a->weight, got, j, b->weight, other, most);
-}
-
-static void begin(struct vb_tenantworld *w, struct vb_tenant *t)
-{
-    t->watch.own = t->watch.work;
-    for (uint32_t j = 0; j < w->opts.tenants; j++)
-        t->watch.base[j] = w->tenant[j].watch.work + w->tenant[j].watch.incoming;
+                "tenant %u of weight %u had work, and tenant %u of weight %u got %.0f units by "
+                "weight more, at most %.0f",
+                i, a->weight, j, b->weight, ahead - a->watch.low[j], most);
+    if (lead(a, b) < a->watch.low[j])
+        a->watch.low[j] = lead(a, b);
 }
 
 void vb_tenant_watch(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *step)
 {
+    end_turns(w);
+    take_slice(w, step);
     if (t)
-        count(t, step);
-    for (uint32_t i = 0; i < w->opts.tenants; i++)
-        count_turns(w, &w->tenant[i]);
+        count(w, t, step);
     for (uint32_t i = 0; i < w->opts.tenants; i++) {
         struct vb_tenant *other = &w->tenant[i];
         bool waits = has_work(other);
-        if (!waits || !other->watch.waits)
-            begin(w, other);
+        for (uint32_t j = 0; (!waits || !other->watch.waits) && j < w->opts.tenants; j++)
+            begin(w, other, j);
         other->watch.waits = waits;
     }
     for (uint32_t i = 0; i < w->opts.tenants; i++)

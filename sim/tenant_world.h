@@ -32,8 +32,16 @@ struct vb_tenant_watch {
     uint64_t work, incoming; // done, and come in for queue pairs without a turn yet
     uint64_t incoming_max;   // of one queue pair
     uint64_t turns;
-    bool waits;                         // has had work without a pause
-    uint64_t own, base[VB_TENANTS_MAX]; // its work, and the others', since then
+    bool waits;                 // has had work without a pause
+    uint64_t since;             // its own work when that began
+    double low[VB_TENANTS_MAX]; // by how much another was ahead of it, at least, since then
+    // The turn that is under way, or was the last one: its queue pair (0: none yet), its packets,
+    // completions and entries without a packet, its work, and the poll of its last step.
+    uint32_t turn_qpn, turn_length;
+    uint64_t turn_work, turn_ns;
+    bool turn_in_line; // it is longer than one before the line
+    // The work and the turns of others when it last had such a turn.
+    uint64_t line_work[VB_TENANTS_MAX], line_turns[VB_TENANTS_MAX];
 };
 
 struct vb_tenant {
@@ -50,6 +58,7 @@ struct vb_tenant {
     uint64_t rung_ns, left_ns, came_ns;
     uint64_t frames_ns, frames_units;     // what frames had taken then,
     uint64_t line_ns;                     // and what those before its answer may take
+    uint64_t asked_units;                 // what frames had taken when it rang
     struct vb_hist service, turns, whole; // `turns` without that
     struct vb_tenant_book book[VB_TENANT_QPS];
     struct vb_tenant_watch watch;
@@ -82,6 +91,9 @@ struct vb_tenantworld {
     uint64_t flight_head, flight_tail;
     uint64_t steps, turns;
     uint64_t frames_ns, frames_units; // what frames that came have taken
+    struct vb_tenant *hurried;        // the last turn was its, and ended as one before the line
+    uint64_t hurried_ns;              // in this poll
+    uint64_t sliced_units;            // of frames and timers since a slice ended between two such
     struct vb_digest digest;
     bool violated;
     char violation[VB_TENANT_TEXT];
@@ -110,6 +122,8 @@ uint64_t vb_tenant_line_ns(uint32_t others, uint64_t frames_ns, uint64_t frames_
 // ---- tenant_watch.c
 // A step, which may be nobody's; `t` is its tenant, or NULL.
 void vb_tenant_watch(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *step);
+// The first packet of a probe leaves.
+void vb_tenant_watch_probe(struct vb_tenant *t);
 // The bills of the NIC against the watch's own count, when the run is over.
 void vb_tenant_audit(struct vb_tenantworld *w);
 

@@ -105,12 +105,14 @@ static void test_turns_are_fair_by_seeds(void **state)
 }
 
 // 197: a share that had its part in advance is passed over at its visit. 477: a turn is under way
-// when a watch begins. Both once broke a bound that had been found by watching.
+// when a watch begins. Both once broke a bound that had been found by watching. 150: a slice of
+// frames ends between two turns before the line.
 static void test_turns_are_fair_where_a_bound_was_too_tight(void **state)
 {
     (void)state;
     is_fair(197);
     is_fair(477);
+    is_fair(150);
 }
 
 int main(void)
