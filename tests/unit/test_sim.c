@@ -64,14 +64,9 @@ static void test_tracing_changes_nothing(void **state)
     fclose(nowhere);
 }
 
-// Both ended a queue pair by retries after the network had healed: one because frames went on to
-// come to the wrong unit, the other because the model forgot that an answer had been given up.
-static void test_nobody_gives_up_in_a_healed_network(void **state)
+static void pass(const uint64_t *seeds, size_t count)
 {
-    (void)state;
-    static const uint64_t seeds[] = {139,  211,  1001,      2005,      2100,
-                                     2216, 2282, 131093724, 221353676, 2553};
-    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
+    for (size_t i = 0; i < count; i++)
         run_as(&(struct vb_sim_opts){.seed = seeds[i], .chains = VB_SIM_CHAINS_NONE});
 }
 
@@ -89,6 +84,26 @@ static void test_answers_without_memory(void **state)
     (void)state;
     run_as(&(struct vb_sim_opts){.seed = 15772132, .chains = VB_SIM_CHAINS_NONE});
     run_as(&(struct vb_sim_opts){.seed = 296, .chains = VB_SIM_CHAINS_NONE, .equal = true});
+}
+
+// Both ended a queue pair by retries after the network had healed: 2100 because frames went on to
+// come to the wrong unit, 2553 because the model forgot that an answer had been given up.
+static void test_no_end_by_retries_in_a_healed_network(void **state)
+{
+    static const uint64_t seeds[] = {2100, 2553};
+
+    (void)state;
+    pass(seeds, sizeof seeds / sizeof *seeds);
+}
+
+// Each was a violation where two parts met that had passed alone: shares, rates, polls as in
+// production, and the model's timers and books.
+static void test_seeds_that_once_failed(void **state)
+{
+    static const uint64_t seeds[] = {139, 211, 1001, 2005, 2216, 2282, 131093724, 221353676};
+
+    (void)state;
+    pass(seeds, sizeof seeds / sizeof *seeds);
 }
 
 static void test_seeds_differ(void **state)
@@ -387,7 +402,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_seed_replays_event_by_event),
         cmocka_unit_test(test_tracing_changes_nothing),
-        cmocka_unit_test(test_nobody_gives_up_in_a_healed_network),
+        cmocka_unit_test(test_no_end_by_retries_in_a_healed_network),
+        cmocka_unit_test(test_seeds_that_once_failed),
         cmocka_unit_test(test_answer_held_to_the_last_attempt),
         cmocka_unit_test(test_answers_without_memory),
         cmocka_unit_test(test_seeds_differ),
