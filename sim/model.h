@@ -21,7 +21,7 @@ void vb_model_observe(void *unit, const struct vb_step *step);
 // A poll begins and has ended: its steps are judged then, if not as they were made.
 void vb_model_poll_begins(struct vb_unit *unit);
 void vb_model_poll_ended(struct vb_unit *unit);
-// Who hears of steps as the world is driven.
+// Chooses the observer of the unit, by the way in which the world drives it.
 void vb_model_attend(struct vb_unit *unit);
 // The processing unit found nothing to do.
 void vb_model_idle(struct vb_node *node);

@@ -41,9 +41,10 @@ static void leave(struct vb_pu *pu, struct vb_share_part *s)
         s->credit = 0;
 }
 
-// Light work waits for nobody's round: who comes anew stands at the end of the line, and has the
-// part of its visit there in advance. It stays in line for it even without work, so coming and
-// going wins nothing; and who comes again meanwhile goes first with what is left of that part.
+// A share that gets work enters at the end of the line, and has the part of its visit there in
+// advance: light work does not wait for a round. The share stays in line even without work, so
+// coming and going wins nothing. If it gets work again before the visit, it goes first with the
+// rest of that part.
 static void enter(struct vb_pu *pu, struct vb_share_part *s)
 {
     if (!vb_link_queued(&s->line)) {
@@ -93,7 +94,8 @@ static bool is_alone(const struct vb_pu *pu)
     return pu->active.head.next == pu->active.head.prev;
 }
 
-// Each time its turn comes round a share gets its weight's part. Who is alone waits for nobody.
+// A share gets the part of its weight at each visit of the line. A share that is alone in the line
+// gets the next part at once.
 static bool may_go_on(const struct vb_pu *pu, struct vb_share_part *s)
 {
     if (!s->granted)
@@ -136,7 +138,8 @@ static struct vb_qpc *begin_turn(struct vb_pu *pu, struct vb_share_part *s, bool
     return qp;
 }
 
-// Who goes before the line, one turn each. NULL: nobody does, or each has had one.
+// The next share that goes before the line, one turn each. NULL: there is none, or each has had
+// one.
 static struct vb_share_part *first_early(struct vb_pu *pu)
 {
     while (pu->early_last) {
@@ -455,7 +458,7 @@ int vb_dev_share_destroy(struct vb_dev *dev, uint32_t number)
     return 0;
 }
 
-// Who has waited for the old rate asks again.
+// A queue pair that waits for the old rate asks again.
 static int adapt(struct vb_qpc *qp)
 {
     int err = vb_congestion_attach(qp->pu, qp);

@@ -40,7 +40,7 @@ static void test_a_rate_is_of_all_units(void **state)
     assert_int_equal(vb_dev_share_change(r.dev, share, &twice), 0);
     assert_in_range(piece_ns(r.dev, share, 3), whole_ns / 2 - 1, whole_ns / 2 + 1);
     loop_destroy(c);
-    // Who has no limit gets none by coming and going.
+    // A share without a limit gets none when queue pairs come and go.
     loop_destroy(loop_queue(&r, &(struct loop_opts){.share = other, .unit = 2}));
     assert_int_equal(piece_ns(r.dev, other, 2), 0);
     loop_close(&r);
