@@ -74,6 +74,12 @@ static uint64_t complete_work(struct vb_tenant_book *b, const struct vb_step *s,
     return loops && s->detail == 0 ? 0 : UNIT;
 }
 
+// An entry without a packet. One that cannot be executed costs its completion only.
+static uint32_t entry_length(const struct vb_step *s, bool loops)
+{
+    return loops ? 1 + s->bytes / UNIT : s->detail == 0 && vb_wqe_is_local(s->opcode);
+}
+
 static uint64_t step_work(struct vb_tenant_book *b, const struct vb_step *s, bool loops)
 {
     switch (s->kind) {
@@ -81,7 +87,7 @@ static uint64_t step_work(struct vb_tenant_book *b, const struct vb_step *s, boo
     case VB_STEP_FETCH: return fetch_work(b, s, loops);
     case VB_STEP_EXEC:
         b->executed = s->counter + 1;
-        return loops ? UNIT + s->bytes / UNIT * UNIT : vb_wqe_is_local(s->opcode) * UNIT;
+        return entry_length(s, loops) * UNIT;
     case VB_STEP_COMPLETE: return complete_work(b, s, loops);
     default: return 0;
     }
@@ -106,9 +112,8 @@ static uint32_t step_length(const struct vb_step *s, bool loops)
 {
     switch (s->kind) {
     case VB_STEP_FRAME_OUT: return 1;
-    case VB_STEP_EXEC: return loops ? 1 + s->bytes / UNIT : vb_wqe_is_local(s->opcode);
-    case VB_STEP_COMPLETE:
-        return loops ? s->detail != 0 : s->detail == 0 || s->detail == VB_SYN_FLUSH;
+    case VB_STEP_EXEC: return entry_length(s, loops);
+    case VB_STEP_COMPLETE: return !loops || s->detail != 0;
     default: return 0;
     }
 }
