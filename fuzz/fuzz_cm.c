@@ -5,6 +5,7 @@
 #include "cm/cm.h"
 #include "cm/cma.h"
 #include "cm/route.h"
+#include "sim/cm_sane.h"
 
 #include <stdlib.h>
 
@@ -103,7 +104,7 @@ static void collect(struct rig *r)
             if (r->flights[i] < FLIGHT)
                 memcpy(r->flight[i][r->flights[i]++], mad, VB_MAD_BYTES);
         }
-        require(vb_cm_is_sane(r->cm[i]));
+        require(vb_cmsane(r->cm[i]));
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "cm/conn.h"
+#include "sim/cm_sane.h"
 
 static void cover(struct vb_cmworld *w, enum vb_cmcover_row row)
 {
@@ -35,7 +36,7 @@ void vb_cmjudge_states(struct vb_cmworld *w, struct vb_cmw_end *e)
     for (uint32_t i = 0; i < e->cm->opts.connections; i++)
         if (e->cm->conn[i].state != VB_CM_FREE)
             w->cover->state[e->cm->conn[i].state]++;
-    if (!vb_cm_is_sane(e->cm))
+    if (!vb_cmsane(e->cm))
         vb_cmworld_violate(w, "end %u: the manager contradicts itself", e->index);
 }
 

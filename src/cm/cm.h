@@ -190,7 +190,4 @@ const char *vb_cm_event_text(enum vb_cm_event_kind kind);
 const struct vb_cm_stats *vb_cm_stats(const struct vb_cm *cm);
 uint32_t vb_cm_in_use(const struct vb_cm *cm); // connections, those that are ending included
 
-// Between two polls nobody may look at this, but tests and fuzzers: what must hold always.
-bool vb_cm_is_sane(const struct vb_cm *cm);
-
 #endif

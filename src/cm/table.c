@@ -4,6 +4,7 @@
 
 #include "base/siphash.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +70,7 @@ void vb_cm_conn_index(struct vb_cm *cm, struct vb_cm_conn *c, enum vb_cm_index i
 {
     uint32_t *head = chain_of(cm, c, index);
 
-    if (c->indexed & 1u << index)
-        return;
+    assert(!(c->indexed & 1u << index));
     c->indexed |= (uint16_t)(1u << index);
     c->next[index] = *head;
     *head = (uint32_t)(c - cm->conn) + 1;

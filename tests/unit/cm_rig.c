@@ -2,6 +2,8 @@
 // Two communication managers with the test as the network.
 #include "cm_rig.h"
 
+#include "sim/cm_sane.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +66,7 @@ void cm_none(struct cm_rig *r, int who)
 void cm_deliver(struct cm_rig *r, int from)
 {
     vb_cm_input(r->cm[!from], r->now_ns, &cm_ip[from], r->last[from], VB_MAD_BYTES);
-    assert_true(vb_cm_is_sane(r->cm[!from]));
+    assert_true(vb_cmsane(r->cm[!from]));
 }
 
 void cm_pass(struct cm_rig *r, int from, enum vb_cm_kind kind)
@@ -79,7 +81,7 @@ void cm_forge(struct cm_rig *r, int to, const struct vb_cm_message *m)
     uint8_t mad[VB_MAD_BYTES];
     vb_cm_encode(m, mad);
     vb_cm_input(r->cm[to], r->now_ns, &cm_ip[!to], mad, sizeof mad);
-    assert_true(vb_cm_is_sane(r->cm[to]));
+    assert_true(vb_cmsane(r->cm[to]));
 }
 
 uint32_t cm_event(struct cm_rig *r, int who, enum vb_cm_event_kind kind, struct vb_cm_event *e)

@@ -4,6 +4,7 @@
 #include "cm/cma.h"
 #include "cm/facts.h"
 #include "cm_rig.h"
+#include "sim/cm_sane.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -297,7 +298,7 @@ static void test_no_room(void **state)
     for (int i = 0; i < 3; i++)
         cm_wait(r, CM_TIMEOUT_NS); // 32 messages for an outbox of 16
     assert_true(vb_cm_stats(r->cm[A])->overflowed > 0);
-    assert_true(vb_cm_is_sane(r->cm[A]));
+    assert_true(vb_cmsane(r->cm[A]));
 }
 
 static void test_listeners(void **state)
@@ -375,7 +376,7 @@ static void test_ids(void **state)
         before = id;
     }
     assert_true(near < 20); // no counting
-    assert_true(vb_cm_is_sane(cm));
+    assert_true(vb_cmsane(cm));
     vb_cm_destroy(cm);
     opts.id_prefix = 0x1000;
     assert_null(vb_cm_create(&opts));
@@ -413,7 +414,7 @@ static void pass_at(struct cm_rig *r, int from, enum vb_cm_kind kind, const stru
     assert_int_equal(vb_cm_decode(r->last[from], VB_MAD_BYTES, &m), VB_CM_DECODE_OK);
     assert_string_equal(vb_cm_kind_text(m.kind), vb_cm_kind_text(kind));
     vb_cm_input_at(r->cm[!from], r->now_ns, &src, &dst, r->last[from], VB_MAD_BYTES);
-    assert_true(vb_cm_is_sane(r->cm[!from]));
+    assert_true(vb_cmsane(r->cm[!from]));
 }
 
 static void test_other_addresses(void **state)

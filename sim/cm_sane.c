@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds between any two calls, for tests and fuzzers.
+// What holds between any two calls of a communication manager.
+#include "sim/cm_sane.h"
+
 #include "cm/conn.h"
 
 static bool waits_for_time(enum vb_cm_state state)
@@ -52,7 +54,7 @@ static bool conn_is_sane(const struct vb_cm *cm, const struct vb_cm_conn *c)
     return c->state != VB_CM_OVER || c->events & 1u << VB_CM_EVENT_GONE;
 }
 
-bool vb_cm_is_sane(const struct vb_cm *cm)
+bool vb_cmsane(const struct vb_cm *cm)
 {
     uint32_t used = 0, pending = 0, counted = 0;
 
