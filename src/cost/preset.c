@@ -69,7 +69,7 @@ static const struct parameter parameters[] = {
     COUNT_ROW(qp_cache, 1, 1u << 30),
     COUNT_ROW(page_cache, 1, 1u << 30),
     COUNT_ROW(page, 4096, 1ull << 40),
-    {"lanes", LANES, AT(lanes), 0, 0},
+    {"lanes", LANES, AT(lanes), VB_LANE_QUEUE, VB_LANE_PROGRAM},
 };
 
 enum {
@@ -183,16 +183,13 @@ static bool set_value(struct parser *p, uint32_t i, const char *text, const char
     const struct parameter *row = &parameters[i];
     uint64_t value;
 
-    if (row->kind == LANES) {
-        if (!value_of(row, text, unit, &value))
-            return fail(p, "'%s' wants queue or program", row->name);
-    } else if (!value_of(row, text, unit, &value)) {
+    bool legal = value_of(row, text, unit, &value);
+    bool fits = legal && value >= row->min && value <= row->max;
+    if (legal && !fits && row->kind == COUNT)
+        return fail(p, "'%s' is from %llu to %llu", row->name, (unsigned long long)row->min,
+                    (unsigned long long)row->max);
+    if (!fits)
         return fail(p, "'%s' wants %s", row->name, example_of(row->kind));
-    } else if (value < row->min || value > row->max) {
-        return row->kind == COUNT ? fail(p, "'%s' is from %llu to %llu", row->name,
-                                         (unsigned long long)row->min, (unsigned long long)row->max)
-                                  : fail(p, "'%s' wants %s", row->name, example_of(row->kind));
-    }
     if (p->set[i])
         return fail(p, "'%s' is there twice", row->name);
     p->set[i] = true;
@@ -219,8 +216,7 @@ static bool take_after(struct parser *p, const char *name)
         return fail(p, "'like' comes before all parameters");
     if (!file)
         return fail(p, "'%s' is no preset that comes with Verbena", name);
-    if (other.depth > LIKE_DEPTH)
-        return fail(p, "'%s' is like itself", name);
+    assert(other.depth <= LIKE_DEPTH); // no shipped preset is like itself
     memcpy(own, p->preset->name, sizeof own);
     if (!parse(&other, file->text, strlen(file->text)))
         return false;
