@@ -7,8 +7,8 @@ set(pure
     answers atomic atomic_requester base chain_build_walk chain_check chain_code chain_image
     chain_machine chain_manual chain_mutants chain_pages chain_random chain_text chain_trace
     clock cm cm_message cm_refusal cm_route cm_walk completer completion congestion
-    construct_cost cost cost_pages cost_presets cost_random credit credit_requester cross cross_wire dcqcn driver
-    driver_verbs events faults faults_text faulty flow flow_turing flush found funnel hash_get
+    construct_cost cost cost_pages cost_presets cost_random credit credit_requester cross
+    cross_wire dcqcn dev_walk driver driver_verbs events faults faults_text faulty flow flow_turing flush found funnel hash_get
     hash_two hist hull_config icrc imm incast isolation list_loop list_walk local loop members
     memory memory_kinds mov numbers offload_hostile offload_message opcode outliving pace packet
     pcapng peer poll pu qp rates read read_serve replay requester responder rs_config rs_dests
