@@ -55,8 +55,9 @@ struct vb_watch *vb_watch_make(struct vb_machine *m, const struct vb_image *imag
 void vb_watch_free(struct vb_watch *w);
 const struct vb_listing *vb_watch_listing(const struct vb_watch *w);
 
-// Makes one step. False: nothing is left to do.
+// Makes one step. False: nothing is left to do, or there was no memory for it.
 bool vb_watch_step(struct vb_watch *w, struct vb_watch_event *event);
+bool vb_watch_lacks_memory(const struct vb_watch *w);
 // Whether everything that was fetched has been executed.
 bool vb_watch_is_idle(const struct vb_watch *w, uint32_t queue);
 // The WAIT that the queue stands at: its entry as it was fetched, and which completion is missing.

@@ -167,4 +167,5 @@ void vb_cost_record(struct vb_cost *c, struct vb_machine *m, struct vb_watch *w)
             completed(c, &e);
         c->cut = --left == 0;
     }
+    c->no_memory |= vb_watch_lacks_memory(w);
 }
