@@ -2,6 +2,8 @@
 // Busy times of a resource.
 #include "cost/calendar.h"
 
+#include "base/least.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +63,7 @@ bool vb_calendar_book(struct vb_calendar *c, uint64_t ready, uint64_t length, ui
     uint32_t i = find(c, ready);
 
     while (i < c->count && length > 0) {
-        uint64_t gap = c->span[i].from > ready ? c->span[i].from - ready : 0;
+        uint64_t gap = vb_excess(c->span[i].from, ready);
         if (gap >= length)
             break;
         uint64_t behind = c->span[i].to;

@@ -2,6 +2,8 @@
 // What an entry costs: when it can begin, and what its parts take.
 #include "cost/model.h"
 
+#include "base/least.h"
+
 enum {
     FREE_BYTES = 64, // of a payload, that the basic times contain
 };
@@ -34,13 +36,12 @@ static bool is_write(uint8_t opcode)
 // What bytes behind the first ones add to the way between memory and card, and to the wire's.
 static uint64_t size_ps(const struct vb_cost_preset *p, uint64_t bytes)
 {
-    return bytes > FREE_BYTES ? vb_cost_bytes_ps(bytes - FREE_BYTES, p->message) : 0;
+    return vb_cost_bytes_ps(vb_excess(bytes, FREE_BYTES), p->message);
 }
 
 static uint64_t packet_ps(const struct vb_cost_preset *p, uint64_t bytes)
 {
-    bytes = bytes < p->mtu ? bytes : p->mtu;
-    return bytes > FREE_BYTES ? vb_cost_bytes_ps(bytes - FREE_BYTES, p->link) : 0;
+    return vb_cost_bytes_ps(vb_excess(vb_least(bytes, p->mtu), FREE_BYTES), p->link);
 }
 
 // ---- when it can begin
@@ -66,7 +67,7 @@ static uint64_t fetched_ps(struct vb_cost *c, const struct vb_charge *n)
     if (!q->fetched || q->burst_left == 0 || from > q->burst_from_ps) {
         if (q->fetched && q->burst_left == 0) { // it was full: the next one follows it
             uint64_t next = batch == 1 ? c->charge[n->leader].lane_end_ps : q->burst_at_ps;
-            from = next > from ? next : from;
+            from = vb_most(next, from);
         }
         q->fetched = true;
         q->burst_from_ps = from;
@@ -97,8 +98,8 @@ static void prepare_entry(struct vb_cost *c, struct vb_charge *n)
     uint64_t opened = opened_ps(c, n), fetched = fetched_ps(c, n);
     uint64_t turn = n->leader == VB_COST_NOBODY ? 0 : c->charge[n->leader].lane_end_ps;
 
-    n->times.at_ps = turn > opened ? turn : opened;
-    n->times.fetch_ps = fetched > n->times.at_ps ? fetched - n->times.at_ps : 0;
+    n->times.at_ps = vb_most(turn, opened);
+    n->times.fetch_ps = vb_excess(fetched, n->times.at_ps);
     after(&s, fetched, opened, n->opener);
     if (n->leader != VB_COST_NOBODY)
         after(&s, turn, turn, n->leader);
@@ -119,8 +120,8 @@ static void prepare_message(const struct vb_cost *c, struct vb_charge *n)
 
     n->times.fetch_ps = p->fetch + (c->opts.managed_client ? p->enable + p->fetch : 0);
     n->ready_ps = p->doorbell + n->times.fetch_ps;
-    if (n->leader != VB_COST_NOBODY && c->charge[n->leader].lane_end_ps > n->ready_ps)
-        n->ready_ps = c->charge[n->leader].lane_end_ps;
+    if (n->leader != VB_COST_NOBODY)
+        n->ready_ps = vb_most(n->ready_ps, c->charge[n->leader].lane_end_ps);
 }
 
 void vb_cost_prepare(struct vb_cost *c, uint32_t n)
@@ -168,7 +169,7 @@ static uint64_t book(struct vb_cost *c, struct vb_calendar *resource, uint64_t r
 static uint64_t take_turn(struct vb_cost *c, struct vb_charge *n, uint64_t ready)
 {
     const struct vb_cost_preset *p = &c->preset;
-    uint64_t length = n->times.issue_ps < p->occupancy ? n->times.issue_ps : p->occupancy;
+    uint64_t length = vb_least(n->times.issue_ps, p->occupancy);
 
     c->unit_busy_ps += length + c->miss_ps;
     if (p->lanes == VB_LANE_QUEUE)
@@ -228,8 +229,7 @@ static void note_reply(struct vb_cost *c, const struct vb_charge *n, uint32_t me
         c->first_reply_ps = n->visible_ps;
         c->result = me;
     }
-    if (n->visible_ps > c->last_reply_ps)
-        c->last_reply_ps = n->visible_ps;
+    c->last_reply_ps = vb_most(c->last_reply_ps, n->visible_ps);
 }
 
 static void charge_entry(struct vb_cost *c, struct vb_charge *n, uint32_t me)
@@ -248,7 +248,7 @@ static void charge_entry(struct vb_cost *c, struct vb_charge *n, uint32_t me)
     n->times.pcie_ps += share(c, n, issued, q->peer);
     n->times.done_ps = issued + n->times.pcie_ps + n->times.network_ps;
     n->lane_end_ps = issued + c->miss_ps;
-    n->complete_ps = n->times.done_ps > q->complete_ps ? n->times.done_ps : q->complete_ps;
+    n->complete_ps = vb_most(n->times.done_ps, q->complete_ps);
     n->visible_ps = n->times.done_ps + p->completion - (replies ? p->network : 0);
     q->complete_ps = n->complete_ps;
     if (n->leader == VB_COST_NOBODY)

@@ -2,6 +2,8 @@
 // Runs a program on the NIC's core and feeds the timing model with its steps.
 #include "cost/record.h"
 
+#include "base/least.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@ static_assert((int)VB_COST_NAME == (int)VB_LISTING_TEXT, "names are a listing's"
 // The part of accesses that a cache of that size does not answer, if all are equally likely.
 static uint64_t miss_ps(uint64_t used, uint64_t kept, uint64_t cost_ps)
 {
-    return used > kept ? (uint64_t)((double)cost_ps * (double)(used - kept) / (double)used) : 0;
+    return used ? (uint64_t)((double)cost_ps * (double)vb_excess(used, kept) / (double)used) : 0;
 }
 
 static void begin_queue(struct vb_cost *c, struct vb_cost_queue *q,
@@ -40,8 +42,8 @@ static bool begin(struct vb_cost *c, const struct vb_image *image)
     c->cqs = image->cqs;
     c->result = VB_COST_NOBODY;
     memcpy(c->name, image->name, sizeof c->name);
-    c->queue = calloc(c->queues + 1, sizeof *c->queue);
-    c->cq = calloc(c->cqs + 1, sizeof *c->cq);
+    c->queue = calloc(c->queues, sizeof *c->queue);
+    c->cq = calloc(c->cqs, sizeof *c->cq);
     if (!c->queue || !c->cq)
         return false;
     for (uint32_t i = 0; i < c->queues; i++)

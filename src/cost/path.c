@@ -2,6 +2,8 @@
 // The critical path, and what it and the rate are made of.
 #include "cost/model.h"
 
+#include "base/least.h"
+
 // ---- the path
 
 static uint32_t last_seen(const struct vb_cost *c)
@@ -23,8 +25,7 @@ uint64_t vb_cost_path_end(const struct vb_cost *c, uint32_t n)
 // The part of [from, to] that lies before `end`; what is left begins there.
 static uint64_t cut(uint64_t *from, uint64_t to, uint64_t end)
 {
-    uint64_t stop = end < to ? end : to;
-    uint64_t part = stop > *from ? stop - *from : 0;
+    uint64_t part = vb_excess(vb_least(end, to), *from);
 
     *from += part;
     return part;
@@ -94,13 +95,11 @@ static uint64_t span_ps(const struct vb_cost *c)
         const struct vb_charge *n = &c->charge[q->entries.last];
         uint64_t end = c->preset.lanes == VB_LANE_PROGRAM ? n->times.done_ps - n->times.network_ps
                                                           : n->lane_end_ps;
-        longest = end - q->first_ps > longest ? end - q->first_ps : longest;
-        first = q->first_ps < first ? q->first_ps : first;
-        last = end > last ? end : last;
+        longest = vb_most(longest, end - q->first_ps);
+        first = vb_least(first, q->first_ps);
+        last = vb_most(last, end);
     }
-    if (c->preset.lanes == VB_LANE_PROGRAM)
-        return last > first ? last - first : 0;
-    return longest;
+    return c->preset.lanes == VB_LANE_PROGRAM ? vb_excess(last, first) : longest;
 }
 
 uint64_t vb_cost_limit_ps(const struct vb_cost *c, enum vb_cost_limit limit)
@@ -153,8 +152,7 @@ void vb_cost_summary(const struct vb_cost *c, struct vb_cost_summary *s)
                                   .errors = c->errors,
                                   .cut = c->cut};
     for (uint32_t i = 0; i < c->charges; i++)
-        if (c->charge[i].times.done_ps > s->end_ps)
-            s->end_ps = c->charge[i].times.done_ps;
+        s->end_ps = vb_most(s->end_ps, c->charge[i].times.done_ps);
     if (c->result != VB_COST_NOBODY)
         s->latency_ps = c->charge[c->result].visible_ps;
     find_limits(c, s);

@@ -74,7 +74,8 @@ static uint32_t opener_of(struct vb_cost_openings *o, uint64_t counter)
 static bool is_inline(uint8_t opcode, const uint8_t *code)
 {
     bool sends = opcode == VB_WQE_SEND || opcode == VB_WQE_SEND_IMM || opcode == VB_WQE_SEND_INVAL;
-    return code[VB_WQE_SEG_BYTES * (sends ? 1 : 2)] & 0x80 || opcode == VB_WQE_ATOMIC_WRITE;
+    uint32_t count = vb_get_be32(code + VB_WQE_SEG_BYTES * (sends ? 1 : 2));
+    return count & VB_WQE_INLINE || opcode == VB_WQE_ATOMIC_WRITE;
 }
 
 // A SEND_EN or RECV_EN; its index counts modulo 2^16.

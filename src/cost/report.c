@@ -59,11 +59,9 @@ static void put_row(struct vb_page *p, const struct vb_cost_entry *t)
 
 static void put_path(struct vb_page *p, const struct vb_cost *c)
 {
-    uint32_t i = 0;
+    uint32_t i = c->result;
 
-    while (i < c->charges && !c->charge[i].times.critical)
-        i++;
-    if (i == c->charges)
+    if (i == VB_COST_NOBODY)
         return;
     // The first of the path is the one without a cause.
     for (uint32_t cause; (cause = c->charge[i].cause) != VB_COST_NOBODY;)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A picture of a run: time from left to right, a lane for each queue and one for the clients.
+#include "base/least.h"
 #include "cost/model.h"
 #include "cost/page.h"
 
@@ -103,12 +104,11 @@ static void put_axis(struct view *v)
 
 char *vb_cost_svg(const struct vb_cost *c)
 {
-    uint32_t lanes = c->queues + (c->messages > 0), shown = c->charges < SHOWN ? c->charges : SHOWN;
+    uint32_t lanes = c->queues + (c->messages > 0), shown = (uint32_t)vb_least(c->charges, SHOWN);
     struct view v = {0};
 
     for (uint32_t i = 0; i < shown; i++)
-        if (c->charge[i].times.done_ps > v.end_ps)
-            v.end_ps = c->charge[i].times.done_ps;
+        v.end_ps = vb_most(v.end_ps, c->charge[i].times.done_ps);
     v.scale = v.end_ps ? (double)WIDTH / (double)v.end_ps : 0;
     int height = TOP + (int)lanes * LANE + 30;
     vb_page_put(&v.page,

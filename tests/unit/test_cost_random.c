@@ -26,7 +26,8 @@ enum {
     TEXT_BYTES = 1 << 16,
 };
 
-// All opcodes; messages before and after a receive is there; replies; a fence; more than one batch.
+// All opcodes; messages before and after a receive is there; replies; a fence; more than one batch;
+// transfers of as many bytes as the MTU, which is 1024 or 1025.
 static const char rich[] = "program rich\n"
                            "cq c entries 64\n"
                            "cq r entries 64\n"
@@ -125,7 +126,7 @@ static struct vb_cost_preset *draw_preset(struct vb_prng *prng)
         unsigned min, max;
     } counts[] = {{"fetch_batch", 1, 5}, {"managed_batch", 0, 4}, {"reads", 1, 4},
                   {"pus", 1, 4},         {"ports", 1, 3},         {"chains", 0, 3},
-                  {"mtu", 256, 9000},    {"qp_cache", 1, 100},    {"page_cache", 1, 100},
+                  {"mtu", 1024, 1025},   {"qp_cache", 1, 100},    {"page_cache", 1, 100},
                   {"page", 4096, 100000}};
     struct text t = {.len = 0};
 
@@ -178,7 +179,8 @@ static struct vb_cost *price_rich(const struct vb_cost_preset *p, struct vb_cost
 {
     static const uint8_t bytes[256] = {1, 2, 3};
     struct vb_cost_input in[MESSAGES];
-    const struct vb_cost_input memory = {"d", 8, "\0\0\0\0\0\0\0\1", 8};
+    const struct vb_cost_input memory[] = {
+        {"d", 8, "\0\0\0\0\0\0\0\1", 8}, {"d", 32768 - 8, "the last", 8}, {"d", 32768, "", 0}};
     char error[VB_COST_TEXT] = "";
     struct vb_image *image = assemble(rich);
 
@@ -186,8 +188,8 @@ static struct vb_cost *price_rich(const struct vb_cost_preset *p, struct vb_cost
         in[i] = (struct vb_cost_input){"K", 0, bytes, len[i]};
     o->message = in;
     o->messages = count;
-    o->memory = &memory;
-    o->memories = 1;
+    o->memory = memory;
+    o->memories = 3;
     struct vb_cost *c = vb_cost_run(image, p, o, error);
     if (!c)
         fail_msg("%s", error);
@@ -213,7 +215,7 @@ static void test_rich_program(void **state)
         vb_cost_free(c);
         vb_cost_preset_free(p);
     }
-    expect_digests(d, 0xc9abc9fd553172f6, 0x81b6968d66ddb628, 0x17ea2a6abb90c1e1);
+    expect_digests(d, 0x9e38025d2cecc71a, 0xd578b5c9442f3f8c, 0x4d1309ae6129cf78);
 }
 
 static void test_shipped_programs(void **state)
@@ -244,6 +246,93 @@ static void test_shipped_programs(void **state)
         vb_cost_preset_free(p);
     }
     expect_digests(d, 0x76989b3a5d25bc51, 0x600c1cd482671a58, 0xa1c0562488ba9cbb);
+}
+
+// More entries than the text and the picture show: the first of them are there, and how many more.
+static void test_many_entries(void **state)
+{
+    enum {
+        QUEUES = 5,
+        EACH = 250
+    };
+    static char text[TEXT_BYTES];
+    size_t len = (size_t)snprintf(text, sizeof text, "program many\ncq c entries 16\n");
+    struct vb_cost_preset *p = parse("name b\nlike connectx5-b\n");
+    struct vb_digest d[3] = {{1}, {1}, {1}};
+    char error[VB_COST_TEXT] = "";
+
+    (void)state;
+    for (int q = 0; q < QUEUES; q++)
+        len += (size_t)snprintf(text + len, sizeof text - len,
+                                "queue Q%d loop blocks 256 send_cq c\n", q);
+    for (int q = 0; q < QUEUES; q++) {
+        len += (size_t)snprintf(text + len, sizeof text - len, "code Q%d\n", q);
+        for (int i = 0; i < EACH; i++)
+            len += (size_t)snprintf(text + len, sizeof text - len, "    nop\n");
+    }
+    struct vb_image *image = assemble(text);
+    struct vb_cost *c = vb_cost_run(image, p, &(struct vb_cost_opts){.seed = 1}, error);
+    assert_non_null(c);
+    char *page = vb_cost_text(c), *picture = vb_cost_svg(c);
+    assert_non_null(strstr(page, "\n  and 250 more; --json has them all\n"));
+    assert_non_null(strstr(picture, ">many on b (the first 400 entries)</text>"));
+    uint32_t drawn = 0;
+    for (const char *at = picture; (at = strstr(at, "<g>")) != NULL; at++)
+        drawn++;
+    assert_int_equal(drawn, 400);
+    free(page);
+    free(picture);
+    add_pages(d, c);
+    vb_cost_free(c);
+    vb_cost_preset_free(p);
+    vb_image_destroy(image);
+    expect_digests(d, 0xc6d7679c80c9db1a, 0x17557dcf7b2d902d, 0x5dd197151d24bfba);
+}
+
+// A card that takes no time for anything has no limit.
+static void test_no_limit(void **state)
+{
+    struct vb_cost_preset *p = parse("name idle\nlike connectx5-b\nissue 0 us\noccupancy 0 us\n");
+    struct vb_image *image = assemble("program p\ncq c entries 16\n"
+                                      "queue W loop blocks 4 send_cq c\ncode W\n    nop\n");
+    char error[VB_COST_TEXT] = "";
+    struct vb_cost *c = vb_cost_run(image, p, &(struct vb_cost_opts){.seed = 1}, error);
+
+    (void)state;
+    assert_non_null(c);
+    char *page = vb_cost_text(c), *json = vb_cost_json(c);
+    assert_non_null(strstr(page, "rate       no limit\ncard       no limit\n"));
+    assert_non_null(strstr(json, "\"rate\":0.0,\"bottleneck\":\"the order of its entries\","
+                                 "\"card_rate\":0.0,"));
+    free(page);
+    free(json);
+    vb_cost_free(c);
+    vb_cost_preset_free(p);
+    vb_image_destroy(image);
+}
+
+// A program that executes nothing.
+static void test_nothing(void **state)
+{
+    struct vb_cost_preset *p = parse("name b\nlike connectx5-b\n");
+    struct vb_image *image = assemble("program p\ncq c entries 16\n"
+                                      "queue W loop managed_send blocks 4 send_cq c\n"
+                                      "code W\n    nop\n");
+    char error[VB_COST_TEXT] = "";
+    struct vb_cost *c = vb_cost_run(image, p, &(struct vb_cost_opts){.seed = 1}, error);
+    struct vb_digest d[3] = {{1}, {1}, {1}};
+
+    (void)state;
+    assert_non_null(c);
+    char *page = vb_cost_text(c);
+    assert_null(strstr(page, "critical path"));
+    assert_non_null(strstr(page, "operations 1, 0 entries, 0 replies, done after 0.000 us\n"));
+    free(page);
+    add_pages(d, c);
+    vb_cost_free(c);
+    vb_cost_preset_free(p);
+    vb_image_destroy(image);
+    expect_digests(d, 0xd68e409028ccebcb, 0xbcfae7b1abd8f36e, 0xb5393e46eae6f91b);
 }
 
 // ---- one page
@@ -322,9 +411,9 @@ static void test_page(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rich_program),
-        cmocka_unit_test(test_shipped_programs),
-        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_rich_program), cmocka_unit_test(test_shipped_programs),
+        cmocka_unit_test(test_many_entries), cmocka_unit_test(test_no_limit),
+        cmocka_unit_test(test_nothing),      cmocka_unit_test(test_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
