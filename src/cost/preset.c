@@ -218,11 +218,9 @@ static bool take_after(struct parser *p, const char *name)
         return fail(p, "'%s' is no preset that comes with Verbena", name);
     assert(other.depth <= LIKE_DEPTH); // no shipped preset is like itself
     memcpy(own, p->preset->name, sizeof own);
-    if (!parse(&other, file->text, strlen(file->text)))
-        return false;
+    p->begun = parse(&other, file->text, strlen(file->text));
     memcpy(p->preset->name, own, sizeof own);
-    p->begun = true;
-    return true;
+    return p->begun;
 }
 
 static bool parse_line(struct parser *p, char word[WORDS][WORD_BYTES], uint32_t words)

@@ -527,6 +527,38 @@ static void test_calendar(void **state)
     vb_calendar_free(&c);
 }
 
+// Bookings at random against a row of moments that are free or busy.
+static void test_random_calendar(void **state)
+{
+    enum {
+        MOMENTS = 3000,
+        BOOKINGS = 400
+    };
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct vb_prng prng = {.state = seed};
+        struct vb_calendar c = {0};
+        bool busy[MOMENTS] = {false};
+        for (int i = 0; i < BOOKINGS; i++) {
+            uint64_t ready = vb_prng_below(&prng, 1500), length = vb_prng_below(&prng, 4);
+            uint64_t at = ready, end = ready;
+            for (uint64_t left = length; left > 0; at++) {
+                left -= !busy[at];
+                busy[at] = true;
+                end = at + 1;
+            }
+            uint64_t found = book(&c, ready, length);
+            assert_true(found == end || length == 0);
+            uint32_t spans = 0;
+            for (int t = 0; t < MOMENTS; t++)
+                spans += busy[t] && (t == 0 || !busy[t - 1]);
+            assert_int_equal(c.count, spans);
+        }
+        vb_calendar_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -537,7 +569,7 @@ int main(void)
         cmocka_unit_test(test_sums),           cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_other_seeds),    cmocka_unit_test(test_presets),
         cmocka_unit_test(test_wrong_presets),  cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_calendar),
+        cmocka_unit_test(test_calendar),       cmocka_unit_test(test_random_calendar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

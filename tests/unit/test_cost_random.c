@@ -311,6 +311,61 @@ static void test_no_limit(void **state)
     vb_image_destroy(image);
 }
 
+// The whole picture of one entry: doorbell and fetch, its turn, and a scale of a tenth each.
+static void test_picture(void **state)
+{
+    static const char expected[] =
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1350\" height=\"170\" "
+        "font-family=\"sans-serif\" font-size=\"12\">\n"
+        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+        "<text x=\"110\" y=\"18\">p on b</text>\n"
+        "<text x=\"100.0\" y=\"90.0\" text-anchor=\"end\">W</text>\n"
+        "<line x1=\"110\" x2=\"1310\" y1=\"126.0\" y2=\"126.0\" stroke=\"#888888\"/>\n"
+        "<g><title>W#0 (nop): 0.300 to 0.820 us</title>\n"
+        "<rect x=\"549.02\" y=\"58.0\" width=\"512.20\" height=\"12\" fill=\"#9a9a9a\"/>\n"
+        "<rect x=\"1061.22\" y=\"58.0\" width=\"248.78\" height=\"12\" fill=\"#3b6ea5\"/>\n"
+        "<rect x=\"549.02\" y=\"58.0\" width=\"760.98\" height=\"12\" fill=\"none\" "
+        "stroke=\"#b02020\"/>\n"
+        "</g>\n"
+        "<text x=\"110.0\" y=\"152.0\" text-anchor=\"middle\">0.00</text>\n"
+        "<text x=\"230.0\" y=\"152.0\" text-anchor=\"middle\">0.08</text>\n"
+        "<text x=\"350.0\" y=\"152.0\" text-anchor=\"middle\">0.16</text>\n"
+        "<text x=\"470.0\" y=\"152.0\" text-anchor=\"middle\">0.25</text>\n"
+        "<text x=\"590.0\" y=\"152.0\" text-anchor=\"middle\">0.33</text>\n"
+        "<text x=\"710.0\" y=\"152.0\" text-anchor=\"middle\">0.41</text>\n"
+        "<text x=\"830.0\" y=\"152.0\" text-anchor=\"middle\">0.49</text>\n"
+        "<text x=\"950.0\" y=\"152.0\" text-anchor=\"middle\">0.57</text>\n"
+        "<text x=\"1070.0\" y=\"152.0\" text-anchor=\"middle\">0.66</text>\n"
+        "<text x=\"1190.0\" y=\"152.0\" text-anchor=\"middle\">0.74</text>\n"
+        "<text x=\"1310.0\" y=\"152.0\" text-anchor=\"middle\">0.82</text>\n"
+        "<text x=\"100.0\" y=\"152.0\" text-anchor=\"end\">us</text>\n"
+        "<rect x=\"110\" y=\"32\" width=\"12\" height=\"12\" fill=\"#9a9a9a\"/>\n"
+        "<text x=\"126.0\" y=\"42.0\" text-anchor=\"start\">fetch</text>\n"
+        "<rect x=\"200\" y=\"32\" width=\"12\" height=\"12\" fill=\"#dddddd\"/>\n"
+        "<text x=\"216.0\" y=\"42.0\" text-anchor=\"start\">wait</text>\n"
+        "<rect x=\"290\" y=\"32\" width=\"12\" height=\"12\" fill=\"#3b6ea5\"/>\n"
+        "<text x=\"306.0\" y=\"42.0\" text-anchor=\"start\">issue</text>\n"
+        "<rect x=\"380\" y=\"32\" width=\"12\" height=\"12\" fill=\"#d98c2b\"/>\n"
+        "<text x=\"396.0\" y=\"42.0\" text-anchor=\"start\">PCIe</text>\n"
+        "<rect x=\"470\" y=\"32\" width=\"12\" height=\"12\" fill=\"#5a9a5a\"/>\n"
+        "<text x=\"486.0\" y=\"42.0\" text-anchor=\"start\">network</text>\n"
+        "</svg>\n";
+    struct vb_cost_preset *p = parse("name b\nlike connectx5-b\n");
+    struct vb_image *image = assemble("program p\ncq c entries 16\n"
+                                      "queue W loop blocks 4 send_cq c\ncode W\n    nop\n");
+    char error[VB_COST_TEXT] = "";
+    struct vb_cost *c = vb_cost_run(image, p, &(struct vb_cost_opts){.seed = 1}, error);
+
+    (void)state;
+    assert_non_null(c);
+    char *picture = vb_cost_svg(c);
+    assert_string_equal(picture, expected);
+    free(picture);
+    vb_cost_free(c);
+    vb_cost_preset_free(p);
+    vb_image_destroy(image);
+}
+
 // A program that executes nothing.
 static void test_nothing(void **state)
 {
@@ -338,61 +393,72 @@ static void test_nothing(void **state)
 // ---- one page
 
 static const char expected_page[] =
-    "program    rich\n"
-    "preset     b\n"
-    "latency    8.213 us: fetch 0.700, issue 1.910, PCIe 4.897, network 0.375, wait 0.330\n"
-    "rate       524243/s, one in 1.908 us; limit: the order of its entries\n"
-    "card       524243/s, one in 1.908 us; limit: the order of its entries\n"
+    "program rich\n"
+    "preset b\n"
+    "latency 8.213 us: fetch 0.700, issue 1.910, PCIe 4.897, network 0.375, wait 0.330\n"
+    "rate 524243/s, one in 1.908 us; limit: the order of its entries\n"
+    "card 524243/s, one in 1.908 us; limit: the order of its entries\n"
     "operations 3, 32 entries, 6 replies, done after 10.586 us\n"
     "\n"
-    "  entry (* critical), times in us           at   fetch    wait   issue    PCIe network      done\n"
-    "* K:recv0                                0.000   0.350   0.000   0.340   1.390   0.125     2.205\n"
-    "* W#0 (wait)                             0.000   0.000   2.205   0.020   0.000   0.000     2.225\n"
-    "* W#1 (read)                             2.225   0.000   0.000   0.170   0.590   0.000     2.985\n"
-    "* W#2 (read)                             2.395   0.000   0.590   0.170   0.742   0.000     3.897\n"
-    "* W#3 (fadd)                             3.155   0.000   0.742   0.170   0.590   0.000     4.657\n"
-    "* W#4 (cas)                              4.067   0.000   0.590   0.170   0.590   0.000     5.417\n"
-    "  W#5 (write)                            4.827   0.000   0.000   0.170   1.680   0.000     6.678\n"
-    "  W#6 (write)                            4.997   0.000   0.000   0.170   0.390   0.000     5.557\n"
-    "* W#7 (masked_fadd)                      5.167   0.000   0.250   0.170   0.590   0.000     6.177\n"
-    "* W#8 (nop)                              5.587   0.000   0.590   0.170   0.000   0.000     6.347\n"
-    "* W#9 (wait)                             6.347   0.000   0.330   0.020   0.000   0.000     6.698\n"
-    "* W#10 (send_en)                         6.698   0.000   0.000   0.170   0.000   0.000     6.868\n"
-    "* W#11 (recv_en)                         6.868   0.000   0.000   0.170   0.000   0.000     7.038\n"
-    "* W#12 (send_en)                         7.038   0.000   0.000   0.170   0.000   0.000     7.208\n"
-    "  V#0 (masked_cas)                       6.698   0.350   0.000   0.170   0.590   0.000     7.808\n"
-    "  V#2 (read)                             7.218   0.000   0.590   0.170   1.230   0.000     9.208\n"
-    "  V#3 (write)                            7.978   0.000   1.230   0.170   0.390   0.000     9.768\n"
-    "  V#4 (nop)                              9.378   0.000   0.000   0.170   0.000   0.000     9.548\n"
-    "* K#0 (write)                            7.038   0.350   0.000   0.170   0.390   0.250     8.198\n"
-    "  K#1 (send)                             7.558   0.000   0.000   0.170   0.390   0.250     8.368\n"
-    "  K#2 (read)                             7.728   0.000   0.000   0.170   0.590   0.250     8.738\n"
-    "  K#3 (send)                             7.898   0.000   0.000   0.170   0.390   0.250     8.708\n"
-    "  K:recv1                                0.000   0.350   5.655   0.340   0.720   0.142     7.208\n"
-    "  W#13 (wait)                            7.208   0.000   0.000   0.020   0.000   0.000     7.228\n"
-    "  W#14 (recv_en)                         7.228   0.000   0.000   0.170   0.000   0.000     7.398\n"
-    "  K:recv2                                0.000   0.350   6.063   0.340   0.690   0.125     7.568\n"
-    "  W#15 (wait)                            7.398   0.000   0.170   0.020   0.000   0.000     7.588\n"
-    "  W#16 (send_en)                         7.588   0.000   0.000   0.170   0.000   0.000     7.758\n"
-    "  W#17 (nop)                             7.758   0.000   0.000   0.170   0.000   0.000     7.928\n"
-    "  K#4 (write)                            8.068   0.000   0.000   0.170   1.748   0.601    10.586\n"
-    "  K#5 (write)                            8.238   0.000   0.000   0.170   0.390   0.250     9.048\n"
-    "  K#6 (write_imm)                        8.408   0.000   0.000   0.170   0.390   0.250     9.218\n"
+    " entry (* critical), times in us at fetch wait issue PCIe network done\n"
+    "* K:recv0 0.000 0.350 0.000 0.340 1.390 0.125 2.205\n"
+    "* W#0 (wait) 0.000 0.000 2.205 0.020 0.000 0.000 2.225\n"
+    "* W#1 (read) 2.225 0.000 0.000 0.170 0.590 0.000 2.985\n"
+    "* W#2 (read) 2.395 0.000 0.590 0.170 0.742 0.000 3.897\n"
+    "* W#3 (fadd) 3.155 0.000 0.742 0.170 0.590 0.000 4.657\n"
+    "* W#4 (cas) 4.067 0.000 0.590 0.170 0.590 0.000 5.417\n"
+    " W#5 (write) 4.827 0.000 0.000 0.170 1.680 0.000 6.678\n"
+    " W#6 (write) 4.997 0.000 0.000 0.170 0.390 0.000 5.557\n"
+    "* W#7 (masked_fadd) 5.167 0.000 0.250 0.170 0.590 0.000 6.177\n"
+    "* W#8 (nop) 5.587 0.000 0.590 0.170 0.000 0.000 6.347\n"
+    "* W#9 (wait) 6.347 0.000 0.330 0.020 0.000 0.000 6.698\n"
+    "* W#10 (send_en) 6.698 0.000 0.000 0.170 0.000 0.000 6.868\n"
+    "* W#11 (recv_en) 6.868 0.000 0.000 0.170 0.000 0.000 7.038\n"
+    "* W#12 (send_en) 7.038 0.000 0.000 0.170 0.000 0.000 7.208\n"
+    " V#0 (masked_cas) 6.698 0.350 0.000 0.170 0.590 0.000 7.808\n"
+    " V#2 (read) 7.218 0.000 0.590 0.170 1.230 0.000 9.208\n"
+    " V#3 (write) 7.978 0.000 1.230 0.170 0.390 0.000 9.768\n"
+    " V#4 (nop) 9.378 0.000 0.000 0.170 0.000 0.000 9.548\n"
+    "* K#0 (write) 7.038 0.350 0.000 0.170 0.390 0.250 8.198\n"
+    " K#1 (send) 7.558 0.000 0.000 0.170 0.390 0.250 8.368\n"
+    " K#2 (read) 7.728 0.000 0.000 0.170 0.590 0.250 8.738\n"
+    " K#3 (send) 7.898 0.000 0.000 0.170 0.390 0.250 8.708\n"
+    " K:recv1 0.000 0.350 5.655 0.340 0.720 0.142 7.208\n"
+    " W#13 (wait) 7.208 0.000 0.000 0.020 0.000 0.000 7.228\n"
+    " W#14 (recv_en) 7.228 0.000 0.000 0.170 0.000 0.000 7.398\n"
+    " K:recv2 0.000 0.350 6.063 0.340 0.690 0.125 7.568\n"
+    " W#15 (wait) 7.398 0.000 0.170 0.020 0.000 0.000 7.588\n"
+    " W#16 (send_en) 7.588 0.000 0.000 0.170 0.000 0.000 7.758\n"
+    " W#17 (nop) 7.758 0.000 0.000 0.170 0.000 0.000 7.928\n"
+    " K#4 (write) 8.068 0.000 0.000 0.170 1.748 0.601 10.586\n"
+    " K#5 (write) 8.238 0.000 0.000 0.170 0.390 0.250 9.048\n"
+    " K#6 (write_imm) 8.408 0.000 0.000 0.170 0.390 0.250 9.218\n"
     "\n"
     "critical path, and for how long it is with each\n"
-    "  K:recv0                                2.205\n"
-    "  W#0 (wait)                             0.020\n"
-    "  W#1 (read)                             0.760\n"
-    "  W#2 (read)                             0.912\n"
-    "  W#3 (fadd)                             0.760\n"
-    "  W#4 (cas)                              0.760\n"
-    "  W#7 (masked_fadd)                      0.760\n"
-    "  W#8 (nop)                              0.500\n"
-    "  W#9 (wait)                             0.020\n"
-    "  W#10 (send_en)                         0.170\n"
-    "  W#11 (recv_en)                         0.170\n"
-    "  W#12 (send_en)                         0.000\n"
-    "  K#0 (write)                            1.175\n";
+    " K:recv0 2.205\n"
+    " W#0 (wait) 0.020\n"
+    " W#1 (read) 0.760\n"
+    " W#2 (read) 0.912\n"
+    " W#3 (fadd) 0.760\n"
+    " W#4 (cas) 0.760\n"
+    " W#7 (masked_fadd) 0.760\n"
+    " W#8 (nop) 0.500\n"
+    " W#9 (wait) 0.020\n"
+    " W#10 (send_en) 0.170\n"
+    " W#11 (recv_en) 0.170\n"
+    " W#12 (send_en) 0.000\n"
+    " K#0 (write) 1.175\n";
+
+// Several spaces become one.
+static void squeeze(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from; from++)
+        if (*from != ' ' || to == text || to[-1] != ' ')
+            *to++ = *from;
+    *to = 0;
+}
 
 static void test_page(void **state)
 {
@@ -402,6 +468,7 @@ static void test_page(void **state)
     char *page = vb_cost_text(c);
 
     (void)state;
+    squeeze(page);
     assert_string_equal(page, expected_page);
     free(page);
     vb_cost_free(c);
@@ -413,7 +480,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rich_program), cmocka_unit_test(test_shipped_programs),
         cmocka_unit_test(test_many_entries), cmocka_unit_test(test_no_limit),
-        cmocka_unit_test(test_nothing),      cmocka_unit_test(test_page),
+        cmocka_unit_test(test_picture),      cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

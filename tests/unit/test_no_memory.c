@@ -69,7 +69,7 @@ static uint32_t make_device(void)
 static void test_device(void **state)
 {
     (void)state;
-    assert_true(exhaust(make_device) >= 2 + 2 * 5); // the tables; of each unit: itself, its inbox…
+    assert_true(exhaust(make_device) >= 2 + 2 * 5); // tables; a unit, its inbox…
 }
 
 enum {
