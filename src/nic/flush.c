@@ -68,9 +68,9 @@ static void flush_receive(struct vb_pu *pu, struct vb_qpc *qp)
 
 // A managed ring may have been opened for many rounds, or for ever: at most one of them is given
 // back.
-static void skip_rounds(const struct vb_gate *gate, uint64_t *from, uint64_t end, uint32_t ring)
+static void skip_rounds(uint64_t *from, uint64_t end, uint32_t ring)
 {
-    if (gate->managed && end - *from > ring)
+    if (*from != end)
         *from += (end - *from - 1) / ring * ring;
 }
 
@@ -79,7 +79,7 @@ static void skip_send_rounds(struct vb_qpc *qp)
 {
     uint64_t from = qp->sq.fetched;
 
-    skip_rounds(&qp->sq.gate, &qp->sq.fetched, qp->sq.end, qp->sq.blocks);
+    skip_rounds(&qp->sq.fetched, qp->sq.end, qp->sq.blocks);
     qp->bill.fetched += qp->sq.fetched - from;
 }
 
@@ -100,7 +100,7 @@ bool vb_flush_step(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state == VB_QPS_SQE)
         return false; // receiving goes on
     vb_rq_refresh(qp);
-    skip_rounds(&qp->rq.gate, &qp->rq.taken, qp->rq.end, qp->rq.entries);
+    skip_rounds(&qp->rq.taken, qp->rq.end, qp->rq.entries);
     if (qp->resp.recv.loaded || qp->rq.taken != qp->rq.end) {
         flush_receive(pu, qp);
         return true;

@@ -294,8 +294,7 @@ static int resume(struct vb_pu *pu, struct vb_qpc *qp)
         vb_requester_restart(pu, qp);
     qp->state = VB_QPS_RTS;
     qp->flushing = false;
-    vb_sq_refresh(qp);
-    vb_pu_kick(pu, qp);
+    vb_pu_kick(pu, qp); // doorbells were answered all the time
     return 0;
 }
 

@@ -160,12 +160,10 @@ void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome
 {
     if (qp->req.una_wr)
         qp->req.una_wr->syndrome = (uint8_t)syndrome;
-    if (vb_qpc_is_reliable(qp)) {
+    if (vb_qpc_is_reliable(qp))
         vb_qpc_fail(pu, qp);
-    } else {
-        qp->state = VB_QPS_SQE;
-        vb_pu_kick(pu, qp);
-    }
+    else
+        qp->state = VB_QPS_SQE; // in its own turn, which goes on with the flush
 }
 
 void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp)
