@@ -46,21 +46,16 @@ uint64_t vb_hist_quantile(const struct vb_hist *h, double q)
         return h->max_ns;
     uint64_t seen = 0;
     uint32_t bucket = 0;
-    while (bucket < VB_HIST_BUCKETS - 1 && (seen += h->buckets[bucket]) < rank)
+    while ((seen += h->buckets[bucket]) < rank)
         bucket++;
-    uint64_t ns = bucket_middle_ns(bucket);
-    if (ns < h->min_ns)
-        return h->min_ns;
-    return ns > h->max_ns ? h->max_ns : ns;
+    return vb_least(vb_most(bucket_middle_ns(bucket), h->min_ns), h->max_ns);
 }
 
 void vb_hist_merge(struct vb_hist *into, const struct vb_hist *from)
 {
     into->count += from->count;
-    if (from->min_ns < into->min_ns)
-        into->min_ns = from->min_ns;
-    if (from->max_ns > into->max_ns)
-        into->max_ns = from->max_ns;
+    into->min_ns = vb_least(into->min_ns, from->min_ns);
+    into->max_ns = vb_most(into->max_ns, from->max_ns);
     for (uint32_t i = 0; i < VB_HIST_BUCKETS; i++)
         into->buckets[i] += from->buckets[i];
 }

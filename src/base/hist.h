@@ -3,6 +3,8 @@
 #ifndef VB_BASE_HIST_H
 #define VB_BASE_HIST_H
 
+#include "base/least.h"
+
 #include <stdint.h>
 
 enum {
@@ -35,8 +37,8 @@ static inline uint32_t vb_hist_bucket(uint64_t ns)
 static inline void vb_hist_record(struct vb_hist *h, uint64_t ns)
 {
     h->count++;
-    h->min_ns = ns < h->min_ns ? ns : h->min_ns;
-    h->max_ns = ns > h->max_ns ? ns : h->max_ns;
+    h->min_ns = vb_least(h->min_ns, ns);
+    h->max_ns = vb_most(h->max_ns, ns);
     h->buckets[vb_hist_bucket(ns)]++;
 }
 

@@ -156,9 +156,38 @@ static void test_merge_equals_recording_all(void **state)
     assert_memory_equal(&empty, &all, sizeof all);
 }
 
+// What lies in a bucket is told as its middle: of one value that value, of 2^n the one behind half.
+static void test_middles(void **state)
+{
+    static struct vb_hist h;
+
+    (void)state;
+    for (uint64_t v = 1; v < 60000; v += v < 300 ? 1 : 97) {
+        uint64_t first = v, last = v;
+        while (vb_hist_bucket(first - 1) == vb_hist_bucket(v))
+            first--;
+        while (vb_hist_bucket(last + 1) == vb_hist_bucket(v))
+            last++;
+        assert_true(last - first <= v / 64);
+        vb_hist_init(&h);
+        vb_hist_record(&h, 0);
+        for (int i = 0; i < 3; i++)
+            vb_hist_record(&h, v);
+        vb_hist_record(&h, UINT64_MAX);
+        assert_int_equal(vb_hist_quantile(&h, 0.5), first + (last - first + 1) / 2);
+        assert_int_equal(vb_hist_quantile(&h, 0), 0);
+        assert_true(vb_hist_quantile(&h, 1) == UINT64_MAX);
+    }
+    assert_int_equal(vb_hist_bucket((1ull << 38) - 1), VB_HIST_BUCKETS - 1);
+    assert_int_equal(vb_hist_bucket(1ull << 38), VB_HIST_BUCKETS - 1);
+    assert_int_equal(vb_hist_bucket((1ull << 38) - (1ull << 31)), VB_HIST_BUCKETS - 1);
+    assert_int_equal(vb_hist_bucket((1ull << 38) - (1ull << 31) - 1), VB_HIST_BUCKETS - 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_middles),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_one_value_is_exact),
         cmocka_unit_test(test_small_values_are_exact),

@@ -104,12 +104,44 @@ static void test_few_take_no_memory(void **state)
     vb_table_free(&t);
 }
 
+// There are as many buckets as entries or more, and none holds many of numbers in a row. A table
+// that was freed is empty.
+static void test_buckets(void **state)
+{
+    enum {
+        COUNT = 5000
+    };
+    static struct item item[COUNT];
+    struct vb_table t = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        vb_table_add(&t, &item[i].entry, 7000 + i);
+        assert_int_equal(t.count, i + 1);
+        assert_true(!t.chain || (1u << t.bits >= t.count && 1u << t.bits < 64 + 2 * t.count));
+    }
+    assert_non_null(t.chain);
+    for (uint32_t b = 0; b < 1u << t.bits; b++) {
+        uint32_t length = 0;
+        for (const struct vb_entry *e = t.chain[b]; e; e = e->chain)
+            length++;
+        assert_true(length <= 8);
+    }
+    vb_table_free(&t);
+    assert_null(vb_table_find(&t, 7000));
+    vb_table_add(&t, &item[0].entry, 1);
+    assert_int_equal(t.count, 1);
+    assert_ptr_equal(vb_table_find(&t, 1), &item[0].entry);
+    vb_table_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_empty_one),
         cmocka_unit_test(test_all_are_found_until_they_go),
         cmocka_unit_test(test_few_take_no_memory),
+        cmocka_unit_test(test_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
