@@ -122,8 +122,8 @@ static bool add_queue(struct vb_assembler *a, const struct vb_image_queue *q,
     if (i < 0)
         return vb_asm_fail(&a->line, "out of memory");
     more[i] = *s;
-    more[i].unit = calloc(q->blocks + 1, sizeof *more[i].unit);
-    more[i].recv_used = calloc(q->recvs + 1, 1);
+    more[i].unit = calloc(q->blocks, sizeof *more[i].unit);
+    more[i].recv_used = calloc(q->recvs, sizeof *more[i].recv_used);
     return (more[i].unit && more[i].recv_used) || vb_asm_fail(&a->line, "out of memory");
 }
 
@@ -258,7 +258,8 @@ static bool parse_region_line(struct vb_assembler *a)
     if (!vb_asm_take(&a->line, ":"))
         return vb_asm_fail(&a->line,
                            "data is written OFFSET: bytes 0a0b, be64 1, 2 or addr region+8");
-    vb_asm_peek(&a->line, word);
+    struct vb_asm_line ahead = a->line;
+    vb_asm_word(&ahead, word);
     if (vb_asm_take(&a->line, "bytes"))
         return parse_data(a, at.offset);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -363,13 +364,13 @@ static bool assemble(struct vb_assembler *a, const char *text, size_t len)
 struct vb_image *vb_asm(const char *text, size_t len, char *error)
 {
     struct vb_assembler a = {.line = {.error = error}, .image = vb_image_create("")};
-    bool ok = false;
 
-    if (a.image)
-        ok = assemble(&a, text, len);
-    else
+    if (!a.image) {
         snprintf(error, VB_IMAGE_TEXT, "out of memory");
-    for (uint32_t i = 0; a.image && i < a.image->queues; i++) {
+        return NULL;
+    }
+    bool ok = assemble(&a, text, len);
+    for (uint32_t i = 0; i < a.image->queues; i++) {
         free(a.queue[i].unit);
         free(a.queue[i].recv_used);
     }

@@ -358,13 +358,12 @@ static bool add_numbers(struct vb_assembler *a, const struct draft *d)
 
 static bool write_draft(struct vb_assembler *a, struct draft *d)
 {
-    uint32_t blocks = d->code.opcode == VB_WQE_NOP ? 1 : vb_code_blocks(&d->code);
     struct vb_unit unit;
 
     if (!d->has_idx)
         d->code.idx = (uint16_t)a->queue[a->index].next;
     vb_unit_of(&d->code, &unit);
-    if (!take_blocks(a, blocks, &unit))
+    if (!take_blocks(a, vb_code_written(&d->code), &unit))
         return false;
     uint8_t *at = vb_asm_bytes_at(a, a->last);
     vb_code_write(at, &d->code, true);

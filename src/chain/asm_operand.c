@@ -163,14 +163,11 @@ bool vb_asm_add_number(struct vb_assembler *a, enum vb_reloc_kind kind, struct v
 
 bool vb_asm_add_fixup(struct vb_assembler *a, const struct vb_asm_fixup *fixup)
 {
-    uint32_t n = a->fixups;
+    struct vb_asm_fixup *more = vb_image_room(a->fixup, a->fixups, sizeof *more);
 
-    if ((n & (n - 1)) == 0) {
-        struct vb_asm_fixup *more = realloc(a->fixup, (n ? 2 * (size_t)n : 1) * sizeof *more);
-        if (!more)
-            return vb_asm_fail(&a->line, "out of memory");
-        a->fixup = more;
-    }
+    if (!more)
+        return vb_asm_fail(&a->line, "out of memory");
+    a->fixup = more;
     a->fixup[a->fixups] = *fixup;
     a->fixup[a->fixups++].line = a->line.number;
     return true;
@@ -230,17 +227,6 @@ static bool parse_value(struct vb_assembler *a, enum vb_reloc_kind kind, struct 
     return true;
 }
 
-static uint64_t room_at(const struct vb_assembler *a, struct vb_spot at)
-{
-    const struct vb_image *image = a->image;
-    uint64_t bytes =
-        at.kind == VB_IN_DATA ? image->region[at.index].bytes
-        : at.kind == VB_IN_SEND
-            ? (uint64_t)image->queue[at.index].blocks * VB_WQEBB_BYTES
-            : (uint64_t)image->queue[at.index].recvs * image->queue[at.index].recv_stride;
-    return at.offset > bytes ? 0 : bytes - at.offset;
-}
-
 bool vb_asm_reloc(struct vb_assembler *a, struct vb_spot at)
 {
     char word[VB_ASM_WORD];
@@ -252,9 +238,11 @@ bool vb_asm_reloc(struct vb_assembler *a, struct vb_spot at)
                            "'%s' is not filled in at loading; there are addr, key, qpn, qpn3, cqn "
                            "and send_, recv_, cq_ with index or count",
                            word);
-    if (room_at(a, at) < vb_reloc_bytes((enum vb_reloc_kind)kind))
-        return vb_asm_fail(&a->line, "%s takes %u bytes, which do not fit at %" PRIu64, word,
-                           vb_reloc_bytes((enum vb_reloc_kind)kind), at.offset);
+    uint64_t room = vb_image_extent(a->image, &at);
+    uint32_t bytes = vb_reloc_bytes((enum vb_reloc_kind)kind);
+    if (room < bytes || at.offset > room - bytes)
+        return vb_asm_fail(&a->line, "%s takes %u bytes, which do not fit at %" PRIu64, word, bytes,
+                           at.offset);
     if (vb_reloc_is_place((enum vb_reloc_kind)kind)) {
         struct vb_asm_fixup f = {.kind = (enum vb_reloc_kind)kind, .at = at};
         if (!vb_asm_place(a, &f.place) || !vb_asm_add_fixup(a, &f))
@@ -358,12 +346,6 @@ static bool add_field(struct vb_assembler *a, const struct vb_asm_fixup *f, stru
     return true;
 }
 
-static uint64_t extent(const struct vb_assembler *a, struct vb_spot spot)
-{
-    spot.offset = 0;
-    return room_at(a, spot);
-}
-
 static bool resolve(struct vb_assembler *a, const struct vb_asm_fixup *f)
 {
     struct vb_reloc r = {.kind = f->kind, .at = f->at};
@@ -372,7 +354,7 @@ static bool resolve(struct vb_assembler *a, const struct vb_asm_fixup *f)
         return false;
     if (f->place.field >= 0 && !add_field(a, f, &r.target))
         return false;
-    uint64_t room = extent(a, r.target);
+    uint64_t room = vb_image_extent(a->image, &r.target);
     if (r.target.offset > room || f->place.plus > room - r.target.offset)
         return vb_asm_fail(&a->line, "'%s' has %" PRIu64 " bytes; +%" PRIu64 " is behind its end",
                            f->place.name, room, f->place.plus);

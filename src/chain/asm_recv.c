@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "chain/asm.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -34,8 +35,7 @@ static bool parse_list(struct vb_assembler *a)
     uint32_t max = a->image->queue[a->index].recv_stride / VB_WQE_SEG_BYTES, count = 0;
     struct vb_asm_operand list[VB_MAX_SGE];
 
-    if (max > VB_MAX_SGE)
-        max = VB_MAX_SGE;
+    assert(max <= VB_MAX_SGE);
     if (vb_asm_take(&a->line, "->") && !vb_asm_operands(a, list, max, &count))
         return false;
     if (!take_receive(a))
@@ -61,8 +61,8 @@ static bool parse_raw(struct vb_assembler *a)
     uint8_t bytes[16 * VB_MAX_SGE];
     uint32_t len, stride = a->image->queue[a->index].recv_stride;
 
-    if (!vb_asm_bytes(&a->line, bytes, stride < sizeof bytes ? stride : sizeof bytes, &len) ||
-        !take_receive(a))
+    assert(stride <= sizeof bytes);
+    if (!vb_asm_bytes(&a->line, bytes, stride, &len) || !take_receive(a))
         return false;
     memcpy(vb_asm_bytes_at(a, a->last), bytes, len);
     return true;
@@ -104,24 +104,24 @@ bool vb_asm_recv_line(struct vb_assembler *a)
 // `field`, `field[n]`, each with `+bytes`; the offset in the last entry.
 static bool parse_field(struct vb_assembler *a, uint64_t *offset)
 {
-    struct vb_asm_place p = {.field = -1};
     char word[VB_ASM_WORD];
-    uint32_t len;
+    uint64_t plus = 0;
+    uint32_t len, n = 0;
 
     vb_asm_word(&a->line, word);
-    p.field = vb_field_find(word);
-    if (p.field < 0)
+    int field = vb_field_find(word);
+    if (field < 0)
         return vb_asm_fail(&a->line, "'%s' is no field of an entry, and no offset in it", word);
     if (vb_asm_take(&a->line, "[") &&
-        (!vb_asm_number32(&a->line, "the index of a data segment", &p.field_n) ||
+        (!vb_asm_number32(&a->line, "the index of a data segment", &n) ||
          !vb_asm_take(&a->line, "]")))
         return vb_asm_fail(&a->line, "the index of a data segment is written %s[0]", word);
-    if (vb_asm_take(&a->line, "+") && !vb_asm_number(&a->line, "an offset", a->last_bytes, &p.plus))
+    if (vb_asm_take(&a->line, "+") && !vb_asm_number(&a->line, "an offset", a->last_bytes, &plus))
         return false;
-    int at = vb_unit_field(&a->last_unit, (enum vb_field)p.field, p.field_n, &len);
+    int at = vb_unit_field(&a->last_unit, (enum vb_field)field, n, &len);
     if (at < 0)
         return vb_asm_fail(&a->line, "the entry above has no field %s, or not so many", word);
-    *offset = (uint64_t)at + p.plus;
+    *offset = (uint64_t)at + plus;
     return true;
 }
 

@@ -41,7 +41,7 @@ bool vb_asm_next_line(struct vb_asm_line *l, const char **text, const char *end)
 {
     bool quoted = false;
 
-    if (*text >= end)
+    if (*text == end)
         return false;
     const char *stop = memchr(*text, '\n', (size_t)(end - *text));
     if (!stop)
@@ -85,35 +85,24 @@ bool vb_asm_take(struct vb_asm_line *l, const char *token)
     return true;
 }
 
-void vb_asm_peek(const struct vb_asm_line *l, char word[VB_ASM_WORD])
-{
-    const char *at = l->at;
-    size_t len = 0;
-
-    while (at < l->end && is_blank(*at))
-        at++;
-    for (; at < l->end && is_word(*at) && len < VB_ASM_WORD - 1; at++)
-        word[len++] = *at;
-    word[len] = 0;
-}
-
 bool vb_asm_word(struct vb_asm_line *l, char word[VB_ASM_WORD])
 {
-    vb_asm_skip(l);
-    vb_asm_peek(l, word);
-    while (l->at < l->end && is_word(*l->at))
-        l->at++;
-    return word[0] != 0;
-}
-
-void vb_asm_rest(const struct vb_asm_line *l, char word[VB_ASM_WORD])
-{
-    const char *at = l->at;
     size_t len = 0;
 
-    while (at < l->end && is_blank(*at))
-        at++;
-    for (; at < l->end && len < 24 && !is_blank(*at); at++)
+    vb_asm_skip(l);
+    for (; l->at < l->end && is_word(*l->at); l->at++)
+        if (len < VB_ASM_WORD - 1)
+            word[len++] = *l->at;
+    word[len] = 0;
+    return len > 0;
+}
+
+void vb_asm_rest(struct vb_asm_line *l, char word[VB_ASM_WORD])
+{
+    size_t len = 0;
+
+    vb_asm_skip(l);
+    for (const char *at = l->at; at < l->end && len < 24 && !is_blank(*at); at++)
         word[len++] = *at < ' ' || *at > '~' ? '?' : *at;
     snprintf(word + len, VB_ASM_WORD - len, "%s", len ? "" : "end of line");
 }

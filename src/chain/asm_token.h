@@ -31,8 +31,6 @@ bool vb_asm_at_end(struct vb_asm_line *l);
 bool vb_asm_take(struct vb_asm_line *l, const char *token);
 // Letters, digits and underscores. False: there are none.
 bool vb_asm_word(struct vb_asm_line *l, char word[VB_ASM_WORD]);
-// The next word without taking it; empty: there is none.
-void vb_asm_peek(const struct vb_asm_line *l, char word[VB_ASM_WORD]);
 // Decimal, or hexadecimal after 0x. Complains by itself: `what` says what the number is of.
 bool vb_asm_number(struct vb_asm_line *l, const char *what, uint64_t max, uint64_t *value);
 bool vb_asm_number32(struct vb_asm_line *l, const char *what, uint32_t *value);
@@ -40,6 +38,6 @@ bool vb_asm_is_number(struct vb_asm_line *l); // whether one comes next
 // Bytes in hexadecimal, in groups, or a text in quotes. Complains by itself.
 bool vb_asm_bytes(struct vb_asm_line *l, uint8_t *bytes, uint32_t max, uint32_t *len);
 // What is left of the line, for complaints: at most `VB_ASM_WORD` bytes, printable.
-void vb_asm_rest(const struct vb_asm_line *l, char word[VB_ASM_WORD]);
+void vb_asm_rest(struct vb_asm_line *l, char word[VB_ASM_WORD]);
 
 #endif

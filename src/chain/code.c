@@ -17,19 +17,18 @@ enum {
     HAS_WAIT = 1 << 4,
     HAS_SWAP = 1 << 5, // one segment: swap or add, and compare
     HAS_MASKS = 1 << 6,
-    MAY_CALC = 1 << 7,
 };
 
-static const struct {
+static const struct entry {
     const char *name;
     uint8_t opcode;
     uint16_t shape;
 } table[] = {
     {"nop", VB_WQE_NOP, 0},
-    {"send", VB_WQE_SEND, HAS_LIST | HAS_INLINE | MAY_CALC},
-    {"send_imm", VB_WQE_SEND_IMM, HAS_LIST | HAS_INLINE | MAY_CALC},
-    {"write", VB_WQE_WRITE, HAS_RADDR | HAS_LIST | HAS_INLINE | MAY_CALC},
-    {"write_imm", VB_WQE_WRITE_IMM, HAS_RADDR | HAS_LIST | HAS_INLINE | MAY_CALC},
+    {"send", VB_WQE_SEND, HAS_LIST | HAS_INLINE},
+    {"send_imm", VB_WQE_SEND_IMM, HAS_LIST | HAS_INLINE},
+    {"write", VB_WQE_WRITE, HAS_RADDR | HAS_LIST | HAS_INLINE},
+    {"write_imm", VB_WQE_WRITE_IMM, HAS_RADDR | HAS_LIST | HAS_INLINE},
     {"read", VB_WQE_READ, HAS_RADDR | HAS_LIST},
     {"cas", VB_WQE_ATOMIC_CS, HAS_RADDR | HAS_SWAP | HAS_ONE},
     {"fadd", VB_WQE_ATOMIC_FA, HAS_RADDR | HAS_SWAP | HAS_ONE},
@@ -40,24 +39,24 @@ static const struct {
     {"recv_en", VB_WQE_RECV_EN, HAS_WAIT},
 };
 
-static int find(uint8_t opcode)
+static const struct entry *find(uint8_t opcode)
 {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].opcode == opcode)
-            return (int)i;
-    return -1;
+            return &table[i];
+    return NULL;
 }
 
 static uint32_t shape_of(uint8_t opcode)
 {
-    int i = find(opcode);
-    return i < 0 ? 0 : table[i].shape;
+    const struct entry *e = find(opcode);
+    return e ? e->shape : 0;
 }
 
 const char *vb_opcode_name(uint8_t opcode)
 {
-    int i = find(opcode);
-    return i < 0 ? NULL : table[i].name;
+    const struct entry *e = find(opcode);
+    return e ? e->name : NULL;
 }
 
 static bool is_narrow(const struct vb_code *c)
@@ -98,6 +97,11 @@ uint32_t vb_code_blocks(const struct vb_code *code)
     return (segs_of(code) + 3) / 4;
 }
 
+uint32_t vb_code_written(const struct vb_code *code)
+{
+    return code->opcode == VB_WQE_NOP ? 1 : vb_code_blocks(code);
+}
+
 // ---- writing
 
 static void write_arguments(uint8_t *at, const struct vb_code *c)
@@ -133,7 +137,7 @@ static void write_data(uint8_t *at, const struct vb_code *c)
 
 void vb_code_write(uint8_t *at, const struct vb_code *c, bool clear)
 {
-    uint32_t shape = shape_of(c->opcode), blocks = vb_code_blocks(c);
+    uint32_t shape = shape_of(c->opcode);
     struct vb_wqe_ctrl ctrl = {.opmod = c->opmod,
                                .opcode = c->opcode,
                                .ds = (uint8_t)segs_of(c),
@@ -143,7 +147,7 @@ void vb_code_write(uint8_t *at, const struct vb_code *c, bool clear)
     vb_put_be16(ctrl.idx, c->idx);
     vb_put_be24(ctrl.qpn, c->qpn);
     if (clear)
-        memset(at, 0, (c->opcode == VB_WQE_NOP ? 1 : blocks) * VB_WQEBB_BYTES);
+        memset(at, 0, (size_t)vb_code_written(c) * VB_WQEBB_BYTES);
     memcpy(at, &ctrl, sizeof ctrl);
     at += sizeof ctrl;
     if (shape & HAS_RADDR) {
@@ -226,20 +230,19 @@ static bool read_fields(const uint8_t *at, uint32_t segs, struct vb_code *c)
     return read_data(at, segs - head, c);
 }
 
-bool vb_code_read(const uint8_t *at, size_t room, struct vb_code *c)
+bool vb_code_read_as(const uint8_t *at, size_t room, uint8_t opcode, struct vb_code *c)
 {
     uint8_t again[VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES];
     struct vb_wqe_ctrl ctrl;
 
     memset(c, 0, sizeof *c);
-    if (room < VB_WQEBB_BYTES)
-        return false;
     memcpy(&ctrl, at, sizeof ctrl);
-    uint32_t segs = ctrl.ds & VB_WQE_DS_MASK, blocks = (segs + 3) / 4;
-    if (segs == 0 || find(ctrl.opcode) < 0 ||
-        (ctrl.opcode != VB_WQE_NOP && blocks * VB_WQEBB_BYTES > room))
+    uint32_t segs = ctrl.ds & VB_WQE_DS_MASK;
+    c->opcode = opcode;
+    c->ds = (uint8_t)segs;
+    size_t bytes = (size_t)vb_code_written(c) * VB_WQEBB_BYTES;
+    if (segs == 0 || !find(opcode) || bytes > room)
         return false;
-    c->opcode = ctrl.opcode;
     c->opmod = ctrl.opmod;
     c->idx = vb_get_be16(ctrl.idx);
     c->qpn = vb_get_be24(ctrl.qpn);
@@ -247,10 +250,16 @@ bool vb_code_read(const uint8_t *at, size_t room, struct vb_code *c)
     c->imm = be32toh(ctrl.imm);
     if (!read_fields(at, segs, c))
         return false;
-    c->ds = own_segs(c) == segs ? 0 : (uint8_t)segs;
+    if (own_segs(c) == segs)
+        c->ds = 0;
     vb_code_write(again, c, true);
-    uint32_t bytes = (c->opcode == VB_WQE_NOP ? 1 : blocks) * VB_WQEBB_BYTES;
+    again[offsetof(struct vb_wqe_ctrl, opcode)] = ctrl.opcode;
     return memcmp(again, at, bytes) == 0;
+}
+
+bool vb_code_read(const uint8_t *at, size_t room, struct vb_code *c)
+{
+    return vb_code_read_as(at, room, at[offsetof(struct vb_wqe_ctrl, opcode)], c);
 }
 
 // ---- what matters

@@ -34,14 +34,19 @@ struct vb_code {
     uint8_t data[256];
 };
 
-// Blocks that the entry takes.
+// Blocks that its segments take.
 uint32_t vb_code_blocks(const struct vb_code *code);
+// Blocks that are written for it: of a NOP one, however many it skips.
+uint32_t vb_code_written(const struct vb_code *code);
 // Writes it to `at`, which has room for its blocks; bytes behind its last segment are left alone,
 // or zeroed up to the end of its blocks with `clear`.
 void vb_code_write(uint8_t *at, const struct vb_code *code, bool clear);
-// Reads an entry of at most `room` bytes. False: it is none that vb_code_write() would write so
-// (bytes that no field names, unknown opcodes, lists of the wrong length).
+// Reads an entry of at most `room` bytes, of which at least the control segment is there. False: it
+// is none that vb_code_write() would write so (bytes that no field names, unknown opcodes, lists of
+// the wrong length).
 bool vb_code_read(const uint8_t *at, size_t room, struct vb_code *code);
+// The same as if the entry had that opcode.
+bool vb_code_read_as(const uint8_t *at, size_t room, uint8_t opcode, struct vb_code *code);
 
 // Which bytes of the entry's n-th block change what it does, one bit each. Of a NOP only the first
 // block is looked at; without checks (wqe_checks) the control segment can hold operands, too.

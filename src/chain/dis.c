@@ -17,12 +17,9 @@ enum {
 static int by_block(const void *a, const void *b)
 {
     const struct vb_image_label *x = a, *y = b;
-
-    if (x->queue != y->queue)
-        return x->queue < y->queue ? -1 : 1;
-    if (x->block != y->block)
-        return x->block < y->block ? -1 : 1;
-    return strcmp(x->name, y->name);
+    int order = vb_spot_compare(&(struct vb_spot){.index = x->queue, .offset = x->block},
+                                &(struct vb_spot){.index = y->queue, .offset = y->block});
+    return order ? order : strcmp(x->name, y->name);
 }
 
 static void map_labels(struct vb_disassembler *d)
@@ -38,8 +35,7 @@ static void map_blocks(struct vb_disassembler *d, uint32_t queue)
 
     for (uint32_t block = 0, blocks; block < d->image->queue[queue].blocks; block += blocks) {
         struct vb_unit *u = &s->unit[block];
-        vb_dis_decode(d, queue, block, u, &code);
-        blocks = u->kind == VB_UNIT_ENTRY && u->opcode != VB_WQE_NOP ? vb_code_blocks(&code) : 1;
+        blocks = vb_dis_decode(d, queue, block, u, &code);
         for (uint32_t i = 1; i < blocks; i++)
             u[i] = (struct vb_unit){.kind = VB_UNIT_INSIDE, .back = (uint16_t)i};
         if (u->kind != VB_UNIT_NONE)
@@ -66,17 +62,17 @@ static bool prepare(struct vb_disassembler *d)
 {
     const struct vb_image *image = d->image;
 
-    d->queue = calloc(image->queues + 1, sizeof *d->queue);
+    d->queue = calloc(image->queues, sizeof *d->queue);
     d->reloc = vb_image_sorted(image);
-    d->done = calloc(image->relocs + 1, sizeof *d->done);
-    d->label = calloc(image->labels + 1, sizeof *d->label);
+    d->done = calloc(image->relocs, sizeof *d->done);
+    d->label = calloc(image->labels, sizeof *d->label);
     if (!d->queue || !d->reloc || !d->done || !d->label)
         return false;
     for (uint32_t i = 0; i < image->queues; i++) {
         struct vb_dis_queue *s = &d->queue[i];
-        s->unit = calloc(image->queue[i].blocks + 1, sizeof *s->unit);
-        s->label = calloc(image->queue[i].blocks + 1, sizeof(void *));
-        s->recv_used = calloc(image->queue[i].recvs + 1, sizeof *s->recv_used);
+        s->unit = calloc(image->queue[i].blocks, sizeof *s->unit);
+        s->label = calloc(image->queue[i].blocks, sizeof(void *));
+        s->recv_used = calloc(image->queue[i].recvs, sizeof *s->recv_used);
         if (!s->unit || !s->label || !s->recv_used)
             return false;
     }
@@ -184,12 +180,12 @@ static void print_own(struct vb_disassembler *d, uint32_t index)
     const struct vb_image_region *r = &d->image->region[index];
     const struct vb_spot at = {.kind = VB_IN_DATA, .index = index};
     uint32_t first = vb_dis_first(d, &at), end = first;
-    uint8_t *bytes = malloc(r->bytes ? r->bytes : 1);
+    uint8_t *bytes = malloc(r->bytes);
 
     while (end < d->image->relocs && d->reloc[end].at.kind == VB_IN_DATA &&
            d->reloc[end].at.index == index)
         end++;
-    uint64_t *value = calloc(end - first + 1, sizeof *value);
+    uint64_t *value = calloc(end - first, sizeof *value);
     if (!bytes || !value) {
         d->failed = true;
     } else {

@@ -53,9 +53,10 @@ bool vb_dis_has_reloc(const struct vb_disassembler *d, const struct vb_spot *spo
 
 // ---- dis_code.c
 
-// Reads the block at `block` into `code`, whose opcode is the one its fields are of.
-void vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block, struct vb_unit *unit,
-                   struct vb_code *code);
+// Reads the block at `block` into `code`, whose opcode is the one its fields are of. Returns how
+// many blocks it takes.
+uint32_t vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block,
+                       struct vb_unit *unit, struct vb_code *code);
 uint32_t vb_dis_decode_recv(const struct vb_image_queue *q, uint32_t n, bool *is_list);
 void vb_dis_code(struct vb_disassembler *d, uint32_t queue);
 void vb_dis_receives(struct vb_disassembler *d, uint32_t queue);

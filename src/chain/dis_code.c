@@ -79,24 +79,20 @@ static bool hides_label(const struct vb_disassembler *d, uint32_t queue, uint32_
 
 // A NOP with the body of another entry: whichever says most of the relocations, and of those with
 // the shortest list.
-static bool decode_dormant(struct vb_disassembler *d, const struct vb_spot *at, size_t room,
-                           struct vb_unit *unit, struct vb_code *code)
+static bool decode_dormant(struct vb_disassembler *d, const struct vb_spot *at,
+                           const uint8_t *bytes, size_t room, struct vb_unit *unit,
+                           struct vb_code *code)
 {
     static const uint8_t tries[] = {VB_WQE_WRITE,     VB_WQE_SEND, VB_WQE_ATOMIC_CS,
                                     VB_WQE_MASKED_CS, VB_WQE_WAIT, VB_WQE_SEND_EN,
                                     VB_WQE_RECV_EN};
-    uint8_t copy[VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES];
     uint32_t block = (uint32_t)(at->offset / VB_WQEBB_BYTES);
     int best = -1;
 
-    if (room > sizeof copy)
-        room = sizeof copy;
-    memcpy(copy, d->image->queue[at->index].code + at->offset, room);
     for (size_t i = 0; i < sizeof tries; i++) {
         struct vb_code c;
         struct vb_unit u;
-        copy[3] = tries[i];
-        if (!vb_code_read(copy, room, &c) || !lists_are_plain(&c) ||
+        if (!vb_code_read_as(bytes, room, tries[i], &c) || !lists_are_plain(&c) ||
             hides_label(d, at->index, block, vb_code_blocks(&c)))
             continue;
         vb_unit_of(&c, &u);
@@ -116,8 +112,8 @@ static bool is_zero(const uint8_t *at, size_t bytes)
     return at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0;
 }
 
-void vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block, struct vb_unit *unit,
-                   struct vb_code *code)
+uint32_t vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block,
+                       struct vb_unit *unit, struct vb_code *code)
 {
     const struct vb_image_queue *q = &d->image->queue[queue];
     const struct vb_spot at = {
@@ -129,12 +125,15 @@ void vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block, st
     if (is_zero(bytes, VB_WQEBB_BYTES)) {
         if (d->queue[queue].label[block] || vb_dis_has_reloc(d, &at, VB_WQEBB_BYTES))
             unit->kind = VB_UNIT_RAW;
-        return;
+        return 1;
     }
-    if (vb_code_read(bytes, room, code) && lists_are_plain(code))
+    if (vb_code_read(bytes, room, code) && lists_are_plain(code)) {
         vb_unit_of(code, unit);
-    else if (bytes[3] != VB_WQE_NOP || !decode_dormant(d, &at, room, unit, code))
+    } else if (bytes[3] != VB_WQE_NOP || !decode_dormant(d, &at, bytes, room, unit, code)) {
         unit->kind = VB_UNIT_RAW;
+        return 1;
+    }
+    return vb_code_written(code);
 }
 
 static bool is_end(const uint8_t *at)
@@ -369,16 +368,14 @@ static uint32_t print_entry(struct vb_disassembler *d, uint32_t queue, uint32_t 
 {
     struct line l = {.d = d, .queue = &d->image->queue[queue]};
     struct vb_code code;
-    uint32_t blocks = 1;
 
     l.at = (struct vb_spot){
         .kind = VB_IN_SEND, .index = queue, .offset = (uint64_t)block * VB_WQEBB_BYTES};
     const uint8_t *at = l.queue->code + l.at.offset;
-    vb_dis_decode(d, queue, block, &l.unit, &code);
+    uint32_t blocks = vb_dis_decode(d, queue, block, &l.unit, &code);
     if (l.unit.kind == VB_UNIT_RAW) {
         print_raw(&l, at, VB_WQEBB_BYTES);
     } else {
-        blocks = code.opcode == VB_WQE_NOP ? 1 : vb_code_blocks(&code);
         print_name(&l, &code, at[3] != code.opcode);
         print_object(&l, &code);
         print_raddr(&l, &code);

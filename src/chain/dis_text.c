@@ -172,22 +172,13 @@ void vb_dis_memory(struct vb_disassembler *d, const struct vb_spot *spot)
 
 // ---- relocations
 
-static int compare(const struct vb_spot *a, const struct vb_spot *b)
-{
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->index != b->index)
-        return a->index < b->index ? -1 : 1;
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
-}
-
 uint32_t vb_dis_first(const struct vb_disassembler *d, const struct vb_spot *spot)
 {
     uint32_t low = 0, high = d->image->relocs;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (compare(&d->reloc[middle].at, spot) < 0)
+        if (vb_spot_compare(&d->reloc[middle].at, spot) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -200,7 +191,8 @@ const struct vb_reloc *vb_dis_take(struct vb_disassembler *d, const struct vb_sp
 {
     uint32_t i = vb_dis_first(d, spot);
 
-    if (i == d->image->relocs || compare(&d->reloc[i].at, spot) != 0 || d->reloc[i].kind != kind)
+    if (i == d->image->relocs || vb_spot_compare(&d->reloc[i].at, spot) != 0 ||
+        d->reloc[i].kind != kind)
         return NULL;
     d->done[i] = true;
     return &d->reloc[i];
@@ -212,7 +204,7 @@ bool vb_dis_has_reloc(const struct vb_disassembler *d, const struct vb_spot *spo
     uint32_t i = vb_dis_first(d, spot);
 
     end.offset += len;
-    return i < d->image->relocs && compare(&d->reloc[i].at, &end) < 0;
+    return i < d->image->relocs && vb_spot_compare(&d->reloc[i].at, &end) < 0;
 }
 
 void vb_dis_reloc(struct vb_disassembler *d, const struct vb_reloc *r)

@@ -56,7 +56,7 @@ static void put_64(struct writer *w, uint64_t value)
 // Only up to the zero: what lies behind it is nobody's business.
 static void put_name(struct writer *w, const char *name)
 {
-    char padded[VB_IMAGE_NAME] = {0};
+    char padded[VB_IMAGE_NAME] = "";
 
     snprintf(padded, sizeof padded, "%s", name);
     put_bytes(w, padded, sizeof padded);
@@ -196,8 +196,7 @@ static bool get_name(struct reader *r, char name[VB_IMAGE_NAME])
         return refuse(r, "the file ends too early");
     if (!memchr(at, 0, VB_IMAGE_NAME))
         return refuse(r, "a name in the file has no end");
-    memset(name, 0, VB_IMAGE_NAME);
-    memcpy(name, at, strlen((const char *)at));
+    snprintf(name, VB_IMAGE_NAME, "%s", (const char *)at);
     return true;
 }
 

@@ -53,12 +53,11 @@ void vb_image_destroy(struct vb_image *image)
 // An array of the image as one of names.
 #define NAMED(image, what) ((struct vb_named){(image)->what, sizeof *(image)->what})
 
-// Room for one more element of an array of `count`, which grows by doubling.
-static void *room_for(void *array, uint32_t count, size_t size)
+void *vb_image_room(void *array, uint32_t count, size_t size)
 {
-    if (count & (count - 1) || (count == 0 && array))
+    if (count && !vb_is_pow2(count))
         return array;
-    return realloc(array, (count ? 2 * (size_t)count : 1) * size);
+    return realloc(array, (2 * (size_t)count + 1) * size);
 }
 
 static bool is_name(const char *name)
@@ -80,7 +79,7 @@ int vb_image_add_cq(struct vb_image *image, const char *name, uint32_t entries)
 {
     if (!is_name(name) || vb_image_find_cq(image, name) >= 0)
         return -EINVAL;
-    struct vb_image_cq *a = room_for(image->cq, image->cqs, sizeof *a);
+    struct vb_image_cq *a = vb_image_room(image->cq, image->cqs, sizeof *a);
     if (!a)
         return -ENOMEM;
     image->cq = a;
@@ -109,7 +108,7 @@ static bool has_room(const struct vb_image *image, uint64_t more)
 // Bytes of a new array that begins with a copy of `from`, or with zeros.
 static uint8_t *bytes_like(const uint8_t *from, size_t bytes)
 {
-    uint8_t *to = calloc(1, bytes ? bytes : 1);
+    uint8_t *to = calloc(bytes, sizeof *to);
     if (to && from)
         memcpy(to, from, bytes);
     return to;
@@ -124,7 +123,7 @@ int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like
     if (!has_room(image, (uint64_t)like->blocks * VB_WQEBB_BYTES +
                              (uint64_t)like->recvs * like->recv_stride))
         return -EINVAL;
-    struct vb_image_queue *a = room_for(image->queue, image->queues, sizeof *a);
+    struct vb_image_queue *a = vb_image_room(image->queue, image->queues, sizeof *a);
     if (!a)
         return -ENOMEM;
     image->queue = a;
@@ -149,7 +148,7 @@ int vb_image_add_region(struct vb_image *image, const struct vb_image_region *li
         return -EINVAL;
     if (like->kind == VB_REGION_OWN && !has_room(image, like->bytes))
         return -EINVAL;
-    struct vb_image_region *a = room_for(image->region, image->regions, sizeof *a);
+    struct vb_image_region *a = vb_image_room(image->region, image->regions, sizeof *a);
     if (!a)
         return -ENOMEM;
     image->region = a;
@@ -166,7 +165,7 @@ int vb_image_add_region(struct vb_image *image, const struct vb_image_region *li
 
 int vb_image_add_reloc(struct vb_image *image, const struct vb_reloc *reloc)
 {
-    struct vb_reloc *a = room_for(image->reloc, image->relocs, sizeof *a);
+    struct vb_reloc *a = vb_image_room(image->reloc, image->relocs, sizeof *a);
     if (!a)
         return -ENOMEM;
     image->reloc = a;
@@ -178,7 +177,7 @@ int vb_image_add_label(struct vb_image *image, const char *name, uint32_t queue,
 {
     if (!is_name(name) || vb_image_find_label(image, name) >= 0)
         return -EINVAL;
-    struct vb_image_label *a = room_for(image->label, image->labels, sizeof *a);
+    struct vb_image_label *a = vb_image_room(image->label, image->labels, sizeof *a);
     if (!a)
         return -ENOMEM;
     image->label = a;
@@ -234,13 +233,10 @@ uint32_t vb_reloc_bytes(enum vb_reloc_kind kind)
     }
 }
 
-// Bytes of the memory that a spot lies in; 0: there is none.
-static uint64_t extent(const struct vb_image *image, const struct vb_spot *spot)
+uint64_t vb_image_extent(const struct vb_image *image, const struct vb_spot *spot)
 {
     if (spot->kind == VB_IN_DATA)
-        return spot->index < image->regions ? image->region[spot->index].bytes : 0;
-    if (spot->index >= image->queues)
-        return 0;
+        return image->region[spot->index].bytes;
     const struct vb_image_queue *q = &image->queue[spot->index];
     return spot->kind == VB_IN_SEND ? (uint64_t)q->blocks * VB_WQEBB_BYTES
                                     : (uint64_t)q->recvs * q->recv_stride;
@@ -262,14 +258,14 @@ static bool is_own(const struct vb_image *image, const struct vb_spot *spot)
 static bool reloc_is_right(const struct vb_image *image, const struct vb_reloc *r)
 {
     uint32_t len = vb_reloc_bytes(r->kind);
-    uint64_t room = exists(image, &r->at) ? extent(image, &r->at) : 0;
+    uint64_t room = exists(image, &r->at) ? vb_image_extent(image, &r->at) : 0;
 
     if (room < len || r->at.offset > room - len || !is_own(image, &r->at))
         return false;
     switch (r->kind) {
     case VB_RELOC_ADDR:
-        return exists(image, &r->target) && r->target.offset <= extent(image, &r->target);
-    case VB_RELOC_KEY: return exists(image, &r->target) && extent(image, &r->target) > 0;
+        return exists(image, &r->target) && r->target.offset <= vb_image_extent(image, &r->target);
+    case VB_RELOC_KEY: return exists(image, &r->target) && vb_image_extent(image, &r->target) > 0;
     case VB_RELOC_QPN:
     case VB_RELOC_QPN3:
     case VB_RELOC_SEND_INDEX:
@@ -283,25 +279,31 @@ static bool reloc_is_right(const struct vb_image *image, const struct vb_reloc *
     return false;
 }
 
+static int order_of(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+int vb_spot_compare(const struct vb_spot *a, const struct vb_spot *b)
+{
+    int order = order_of(a->kind, b->kind);
+
+    if (!order)
+        order = order_of(a->index, b->index);
+    return order ? order : order_of(a->offset, b->offset);
+}
+
 static int by_place(const void *a, const void *b)
 {
     const struct vb_reloc *x = a, *y = b;
-
-    if (x->at.kind != y->at.kind)
-        return x->at.kind < y->at.kind ? -1 : 1;
-    if (x->at.index != y->at.index)
-        return x->at.index < y->at.index ? -1 : 1;
-    if (x->at.offset != y->at.offset)
-        return x->at.offset < y->at.offset ? -1 : 1;
-    return 0;
+    return vb_spot_compare(&x->at, &y->at);
 }
 
 struct vb_reloc *vb_image_sorted(const struct vb_image *image)
 {
-    struct vb_reloc *a = malloc((image->relocs + 1) * sizeof *a);
-    if (!a)
-        return NULL;
-    if (image->relocs) {
+    struct vb_reloc *a = calloc(image->relocs, sizeof *a);
+
+    if (a && image->relocs) {
         memcpy(a, image->reloc, image->relocs * sizeof *a);
         qsort(a, image->relocs, sizeof *a, by_place);
     }
@@ -406,7 +408,8 @@ static bool same_reloc(const struct vb_reloc *a, const struct vb_reloc *b)
 {
     bool number = a->kind != VB_RELOC_ADDR && a->kind != VB_RELOC_KEY;
 
-    if (a->kind != b->kind || by_place(a, b) != 0 || a->target.index != b->target.index)
+    if (a->kind != b->kind || vb_spot_compare(&a->at, &b->at) != 0 ||
+        a->target.index != b->target.index)
         return false;
     return number || (a->target.kind == b->target.kind &&
                       (a->kind == VB_RELOC_KEY || a->target.offset == b->target.offset));

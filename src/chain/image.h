@@ -135,6 +135,12 @@ int vb_image_find_label(const struct vb_image *image, const char *name);
 bool vb_image_check(const struct vb_image *image, char *error);
 // Equal in every byte, name and relocation (whose order does not matter).
 bool vb_image_equal(const struct vb_image *a, const struct vb_image *b);
+// The order of places: below zero if `a` lies before `b`, zero if they are the same.
+int vb_spot_compare(const struct vb_spot *a, const struct vb_spot *b);
+// Bytes of the memory that a spot lies in, which exists.
+uint64_t vb_image_extent(const struct vb_image *image, const struct vb_spot *spot);
+// Room for one more element of an array of `count`, which grows by doubling. NULL: no memory.
+void *vb_image_room(void *array, uint32_t count, size_t size);
 // A copy of the relocations in the order of their places; free() it. NULL: no memory.
 struct vb_reloc *vb_image_sorted(const struct vb_image *image);
 

@@ -14,8 +14,7 @@ static const char *name_at(struct vb_named things, uint32_t index)
     return (const char *)things.first + index * things.stride;
 }
 
-// FNV-1a: names are short.
-static uint32_t hash(const char *name)
+uint32_t vb_names_hash(const char *name)
 {
     uint32_t h = 2166136261u;
     for (; *name; name++)
@@ -27,7 +26,7 @@ int vb_names_find(const struct vb_names *n, struct vb_named things, const char *
 {
     if (n->used == 0)
         return -1;
-    for (uint32_t i = hash(name);; i++) {
+    for (uint32_t i = vb_names_hash(name);; i++) {
         uint32_t index = n->slot[i & (n->room - 1)];
         if (index == 0)
             return -1;
@@ -38,7 +37,7 @@ int vb_names_find(const struct vb_names *n, struct vb_named things, const char *
 
 static void put(struct vb_names *n, struct vb_named things, uint32_t index)
 {
-    uint32_t i = hash(name_at(things, index));
+    uint32_t i = vb_names_hash(name_at(things, index));
     while (n->slot[i & (n->room - 1)])
         i++;
     n->slot[i & (n->room - 1)] = index + 1;

@@ -19,6 +19,7 @@ struct vb_named {
     size_t stride;
 };
 
+uint32_t vb_names_hash(const char *name); // FNV-1a: names are short
 // -1: there is none.
 int vb_names_find(const struct vb_names *names, struct vb_named things, const char *name);
 // Makes room for one more. False: no memory.

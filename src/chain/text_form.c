@@ -164,16 +164,14 @@ static int recv_field(const struct vb_unit *unit, enum vb_field field, uint32_t 
 
 int vb_unit_field(const struct vb_unit *unit, enum vb_field field, uint32_t n, uint32_t *len)
 {
-    struct vb_code code;
+    const struct vb_code code = {.opcode = unit->opcode,
+                                 .opmod = unit->opmod,
+                                 .num_sge = unit->num_sge,
+                                 .inline_len = unit->inline_len};
 
     if (unit->kind == VB_UNIT_RECV)
         return recv_field(unit, field, n, len);
     if (unit->kind != VB_UNIT_ENTRY)
         return -EINVAL;
-    memset(&code, 0, sizeof code);
-    code.opcode = unit->opcode;
-    code.opmod = unit->opmod;
-    code.num_sge = unit->num_sge;
-    code.inline_len = unit->inline_len;
     return vb_code_field(&code, field, n, len);
 }

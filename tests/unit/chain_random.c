@@ -103,7 +103,7 @@ static void draw_ring(struct vb_prng *r, struct vb_image_queue *q)
         if (what <= 2)
             continue;
         draw_code(r, &code, block);
-        uint32_t blocks = code.opcode == VB_WQE_NOP ? 1 : vb_code_blocks(&code);
+        uint32_t blocks = vb_code_written(&code);
         if (block + blocks > q->blocks)
             continue;
         vb_code_write(at, &code, true);
