@@ -4,7 +4,7 @@
 
 # No thread, process or socket: they run once, under the address and undefined-behaviour sanitizers.
 set(pure
-    answers atomic atomic_requester base chain_build_walk chain_check chain_code chain_image
+    answers asm_programs asm_refusals atomic atomic_requester base chain_build_walk chain_check chain_code chain_image
     chain_machine chain_manual chain_mutants chain_pages chain_random chain_text chain_trace
     clock cm cm_message cm_refusal cm_route cm_walk completer completion congestion
     construct_cost cost cost_pages cost_presets cost_random credit credit_requester cross

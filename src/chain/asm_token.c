@@ -121,7 +121,8 @@ static bool take_number(struct vb_asm_line *l, uint64_t *value)
 
     if (!vb_asm_is_number(l))
         return false;
-    if (l->end - l->at > 2 && l->at[0] == '0' && (l->at[1] == 'x' || l->at[1] == 'X')) {
+    if (l->end - l->at > 2 && l->at[0] == '0' && (l->at[1] == 'x' || l->at[1] == 'X') &&
+        digit_of(l->at[2]) < 16) {
         base = 16;
         l->at += 2;
     }
