@@ -56,7 +56,7 @@ static bool is_right(const char *input, const char *expected,
     judge(input, answer);
     if (strcmp(answer, expected) == 0)
         return true;
-    print_error("input:\n%sanswer:\n%sexpected:\n%s\n", input, answer, expected);
+    printf("input:\n%sanswer:\n%sexpected:\n%s\n", input, answer, expected);
     return false;
 }
 
