@@ -53,18 +53,18 @@ static void say_bytes(char *out, const char *name, const char *what, const uint8
 
 static void say_spot(char *out, const struct vb_image *image, const struct vb_spot *spot)
 {
-    const char *name = spot->kind == VB_IN_DATA ? image->region[spot->index].name
-                                                : image->queue[spot->index].name;
+    const char *name =
+        spot->kind == VB_IN_DATA ? image->region[spot->index].name : image->queue[spot->index].name;
     say(out, "%s%s+%" PRIu64, name, spot->kind == VB_IN_RECV ? ".recv" : "", spot->offset);
 }
 
 static void say_reloc(char *out, const struct vb_image *image, const struct vb_reloc *r)
 {
-    static const char *const kinds[] = {"addr",       "key",        "qpn",      "qpn3",
+    static const char *const kinds[] = {"addr",       "key",        "qpn",        "qpn3",
                                         "cqn",        "send_index", "recv_index", "cq_index",
                                         "send_count", "recv_count", "cq_count"};
-    bool cq = r->kind == VB_RELOC_CQN || r->kind == VB_RELOC_CQ_INDEX ||
-              r->kind == VB_RELOC_CQ_COUNT;
+    bool cq =
+        r->kind == VB_RELOC_CQN || r->kind == VB_RELOC_CQ_INDEX || r->kind == VB_RELOC_CQ_COUNT;
 
     say_spot(out, image, &r->at);
     say(out, " %s ", kinds[r->kind]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the assembler refuses, each with its message: every one that it has, and both sides of limits.
+// What the assembler refuses, each with its message: every one that it has, and both sides of
+// limits.
 #include "asm_kit.h"
 #include "chain/text.h"
 
