@@ -78,7 +78,7 @@ static bool parse_queue_word(struct vb_assembler *a, struct vb_image_queue *q,
         {"recv_open", &q->recv_open, &s->has_recv_open},
     };
 
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (strcmp(word, numbers[i].name) != 0)
             continue;
         if (numbers[i].given)
@@ -262,7 +262,7 @@ static bool parse_region_line(struct vb_assembler *a)
     vb_asm_word(&ahead, word);
     if (vb_asm_take(&a->line, "bytes"))
         return parse_data(a, at.offset);
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (vb_asm_take(&a->line, words[i].name))
             return parse_words(a, at.offset, words[i].bytes, words[i].little);
     if (vb_reloc_find(word) < 0)
@@ -287,15 +287,12 @@ static bool parse_in_section(struct vb_assembler *a)
 {
     char rest[VB_ASM_WORD];
 
-    switch (a->section) {
-    case VB_SECTION_CODE: return vb_asm_code_line(a);
-    case VB_SECTION_RECV: return vb_asm_recv_line(a);
-    case VB_SECTION_REGION:
-        if (vb_asm_is_number(&a->line))
-            return parse_region_line(a);
-        break;
-    default: break;
-    }
+    if (a->section == VB_SECTION_CODE)
+        return vb_asm_code_line(a);
+    if (a->section == VB_SECTION_RECV)
+        return vb_asm_recv_line(a);
+    if (a->section == VB_SECTION_REGION && vb_asm_is_number(&a->line))
+        return parse_region_line(a);
     vb_asm_rest(&a->line, rest);
     return vb_asm_fail(&a->line,
                        "'%s' begins nothing; program, cq, queue, region, code and receives do "
@@ -358,7 +355,11 @@ static bool assemble(struct vb_assembler *a, const char *text, size_t len)
         if (!parse_line(a))
             return false;
     set_counts(a);
-    return vb_asm_resolve(a) && vb_image_check(a->image, a->line.error);
+    if (!vb_asm_resolve(a))
+        return false;
+    if (a->out_of_memory)
+        return vb_asm_fail(&a->line, "out of memory");
+    return vb_image_check(a->image, a->line.error);
 }
 
 struct vb_image *vb_asm(const char *text, size_t len, char *error)

@@ -81,22 +81,23 @@ struct vb_assembler {
     struct vb_spot last;
     uint32_t last_bytes;
     struct vb_unit last_unit;
+    bool out_of_memory; // a relocation is missing
 };
 
 // ---- asm_operand.c
 
 bool vb_asm_place(struct vb_assembler *a, struct vb_asm_place *place);
 bool vb_asm_operand(struct vb_assembler *a, struct vb_asm_operand *operand);
-// Operands with commas between them, at most `max`.
+// Operands with commas between them, at most `max`; `count` is 0 before.
 bool vb_asm_operands(struct vb_assembler *a, struct vb_asm_operand *list, uint32_t max,
                      uint32_t *count);
 // A queue or completion queue by name; `is_cq` says which.
 bool vb_asm_object(struct vb_assembler *a, bool is_cq, uint32_t *index);
-bool vb_asm_add_number(struct vb_assembler *a, enum vb_reloc_kind kind, struct vb_spot at,
+void vb_asm_add_number(struct vb_assembler *a, enum vb_reloc_kind kind, struct vb_spot at,
                        uint32_t index);
-bool vb_asm_add_fixup(struct vb_assembler *a, const struct vb_asm_fixup *fixup);
+void vb_asm_add_fixup(struct vb_assembler *a, const struct vb_asm_fixup *fixup);
 // The relocations of an operand whose address and key lie there; `len_at`: of its length, or NULL.
-bool vb_asm_add_operand(struct vb_assembler *a, const struct vb_asm_operand *operand,
+void vb_asm_add_operand(struct vb_assembler *a, const struct vb_asm_operand *operand,
                         struct vb_spot addr_at, struct vb_spot key_at,
                         const struct vb_spot *len_at);
 // A relocation as regions and patches write it, behind the place where it lies: `addr index+8`,

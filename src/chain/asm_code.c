@@ -314,46 +314,39 @@ static bool take_blocks(struct vb_assembler *a, uint32_t blocks, const struct vb
     return true;
 }
 
-static struct vb_spot spot_of(const struct vb_assembler *a, const struct draft *d,
-                              enum vb_field field, uint32_t n)
+static struct vb_spot spot_of(const struct vb_assembler *a, enum vb_field field, uint32_t n)
 {
     struct vb_spot spot = a->last;
     uint32_t len;
 
-    spot.offset += (uint64_t)vb_code_field(&d->code, field, n, &len);
+    spot.offset += (uint64_t)vb_unit_field(&a->last_unit, field, n, &len);
     return spot;
 }
 
-static bool add_operands(struct vb_assembler *a, const struct draft *d)
+static void add_operands(struct vb_assembler *a, const struct draft *d)
 {
-    if (d->has_raddr && !vb_asm_add_operand(a, &d->raddr, spot_of(a, d, VB_FIELD_RADDR, 0),
-                                            spot_of(a, d, VB_FIELD_RKEY, 0), NULL))
-        return false;
+    if (d->has_raddr)
+        vb_asm_add_operand(a, &d->raddr, spot_of(a, VB_FIELD_RADDR, 0),
+                           spot_of(a, VB_FIELD_RKEY, 0), NULL);
     for (uint32_t i = 0; i < d->code.num_sge; i++) {
-        struct vb_spot len_at = spot_of(a, d, VB_FIELD_LEN, i);
-        if (!vb_asm_add_operand(a, &d->list[i], spot_of(a, d, VB_FIELD_ADDR, i),
-                                spot_of(a, d, VB_FIELD_KEY, i), &len_at))
-            return false;
+        struct vb_spot len_at = spot_of(a, VB_FIELD_LEN, i);
+        vb_asm_add_operand(a, &d->list[i], spot_of(a, VB_FIELD_ADDR, i),
+                           spot_of(a, VB_FIELD_KEY, i), &len_at);
     }
-    return true;
 }
 
-static bool add_numbers(struct vb_assembler *a, const struct draft *d)
+static void add_numbers(struct vb_assembler *a, const struct draft *d)
 {
     uint8_t opcode = d->code.opcode;
     bool own = d->qpn_kind == QPN_DEFAULT && a->image->queue[a->index].wqe_checks;
 
-    if ((own || d->qpn_kind == QPN_NAME) &&
-        !vb_asm_add_number(a, VB_RELOC_QPN3, spot_of(a, d, VB_FIELD_QPN, 0),
-                           own ? a->index : d->qpn))
-        return false;
+    if (own || d->qpn_kind == QPN_NAME)
+        vb_asm_add_number(a, VB_RELOC_QPN3, spot_of(a, VB_FIELD_QPN, 0), own ? a->index : d->qpn);
     if (d->object_kind != OBJECT_NAME)
-        return true;
-    if (!vb_asm_add_number(a, vb_form_object_reloc(opcode), spot_of(a, d, VB_FIELD_OBJECT, 0),
-                           d->object))
-        return false;
-    return d->absolute || vb_asm_add_number(a, vb_form_index_reloc(opcode),
-                                            spot_of(a, d, VB_FIELD_INDEX, 0), d->object);
+        return;
+    vb_asm_add_number(a, vb_form_object_reloc(opcode), spot_of(a, VB_FIELD_OBJECT, 0), d->object);
+    if (!d->absolute)
+        vb_asm_add_number(a, vb_form_index_reloc(opcode), spot_of(a, VB_FIELD_INDEX, 0), d->object);
 }
 
 static bool write_draft(struct vb_assembler *a, struct draft *d)
@@ -369,7 +362,9 @@ static bool write_draft(struct vb_assembler *a, struct draft *d)
     vb_code_write(at, &d->code, true);
     if (d->dormant)
         at[3] = VB_WQE_NOP;
-    return add_operands(a, d) && add_numbers(a, d);
+    add_operands(a, d);
+    add_numbers(a, d);
+    return true;
 }
 
 // ---- other lines

@@ -122,7 +122,6 @@ bool vb_asm_operand(struct vb_assembler *a, struct vb_asm_operand *o)
 bool vb_asm_operands(struct vb_assembler *a, struct vb_asm_operand *list, uint32_t max,
                      uint32_t *count)
 {
-    *count = 0;
     do {
         if (*count == max)
             return vb_asm_fail(&a->line, "too many operands: the list has room for %u", max);
@@ -154,26 +153,32 @@ bool vb_asm_object(struct vb_assembler *a, bool is_cq, uint32_t *index)
 
 // ---- relocations
 
-bool vb_asm_add_number(struct vb_assembler *a, enum vb_reloc_kind kind, struct vb_spot at,
-                       uint32_t index)
+static void add_reloc(struct vb_assembler *a, const struct vb_reloc *r)
 {
-    const struct vb_reloc r = {.kind = kind, .at = at, .target = {.index = index}};
-    return vb_image_add_reloc(a->image, &r) >= 0 || vb_asm_fail(&a->line, "out of memory");
+    if (vb_image_add_reloc(a->image, r) < 0)
+        a->out_of_memory = true;
 }
 
-bool vb_asm_add_fixup(struct vb_assembler *a, const struct vb_asm_fixup *fixup)
+void vb_asm_add_number(struct vb_assembler *a, enum vb_reloc_kind kind, struct vb_spot at,
+                       uint32_t index)
+{
+    add_reloc(a, &(struct vb_reloc){.kind = kind, .at = at, .target = {.index = index}});
+}
+
+void vb_asm_add_fixup(struct vb_assembler *a, const struct vb_asm_fixup *fixup)
 {
     struct vb_asm_fixup *more = vb_image_room(a->fixup, a->fixups, sizeof *more);
 
-    if (!more)
-        return vb_asm_fail(&a->line, "out of memory");
+    if (!more) {
+        a->out_of_memory = true;
+        return;
+    }
     a->fixup = more;
     a->fixup[a->fixups] = *fixup;
     a->fixup[a->fixups++].line = a->line.number;
-    return true;
 }
 
-bool vb_asm_add_operand(struct vb_assembler *a, const struct vb_asm_operand *o,
+void vb_asm_add_operand(struct vb_assembler *a, const struct vb_asm_operand *o,
                         struct vb_spot addr_at, struct vb_spot key_at, const struct vb_spot *len_at)
 {
     if (!o->is_number) {
@@ -184,15 +189,13 @@ bool vb_asm_add_operand(struct vb_assembler *a, const struct vb_asm_operand *o,
             f.sets_len = true;
             f.len_at = *len_at;
         }
-        if (!vb_asm_add_fixup(a, &f))
-            return false;
+        vb_asm_add_fixup(a, &f);
     }
-    if (o->key_kind == VB_KEY_NUMBER)
-        return true;
-    return vb_asm_add_fixup(
-        a, &(struct vb_asm_fixup){.kind = VB_RELOC_KEY,
-                                  .at = key_at,
-                                  .place = o->key_kind == VB_KEY_OWN ? o->place : o->key_place});
+    if (o->key_kind != VB_KEY_NUMBER)
+        vb_asm_add_fixup(a, &(struct vb_asm_fixup){
+                                .kind = VB_RELOC_KEY,
+                                .at = key_at,
+                                .place = o->key_kind == VB_KEY_OWN ? o->place : o->key_place});
 }
 
 uint8_t *vb_asm_bytes_at(struct vb_assembler *a, struct vb_spot spot)
@@ -245,13 +248,14 @@ bool vb_asm_reloc(struct vb_assembler *a, struct vb_spot at)
                            at.offset);
     if (vb_reloc_is_place((enum vb_reloc_kind)kind)) {
         struct vb_asm_fixup f = {.kind = (enum vb_reloc_kind)kind, .at = at};
-        if (!vb_asm_place(a, &f.place) || !vb_asm_add_fixup(a, &f))
+        if (!vb_asm_place(a, &f.place))
             return false;
+        vb_asm_add_fixup(a, &f);
     } else {
         uint32_t index = 0;
-        if (!vb_asm_object(a, vb_reloc_is_cq((enum vb_reloc_kind)kind), &index) ||
-            !vb_asm_add_number(a, (enum vb_reloc_kind)kind, at, index))
+        if (!vb_asm_object(a, vb_reloc_is_cq((enum vb_reloc_kind)kind), &index))
             return false;
+        vb_asm_add_number(a, (enum vb_reloc_kind)kind, at, index);
     }
     return parse_value(a, (enum vb_reloc_kind)kind, at);
 }
@@ -364,7 +368,8 @@ static bool resolve(struct vb_assembler *a, const struct vb_asm_fixup *f)
         if (room == 0)
             return vb_asm_fail(&a->line, "'%s' has no bytes and so no key", f->place.name);
     }
-    return vb_image_add_reloc(a->image, &r) >= 0 || vb_asm_fail(&a->line, "out of memory");
+    add_reloc(a, &r);
+    return true;
 }
 
 bool vb_asm_resolve(struct vb_assembler *a)

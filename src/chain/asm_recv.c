@@ -48,8 +48,7 @@ static bool parse_list(struct vb_assembler *a)
         vb_put_be32(vb_asm_bytes_at(a, len_at), list[i].len);
         vb_put_be32(vb_asm_bytes_at(a, key_at), list[i].key);
         vb_put_be64(vb_asm_bytes_at(a, addr_at), list[i].addr);
-        if (!vb_asm_add_operand(a, &list[i], addr_at, key_at, &len_at))
-            return false;
+        vb_asm_add_operand(a, &list[i], addr_at, key_at, &len_at);
     }
     if (count < max)
         vb_put_be32(vb_asm_bytes_at(a, a->last) + 16 * count + 4, VB_WQE_LKEY_END);

@@ -104,7 +104,9 @@ void vb_asm_rest(struct vb_asm_line *l, char word[VB_ASM_WORD])
     vb_asm_skip(l);
     for (const char *at = l->at; at < l->end && len < 24 && !is_blank(*at); at++)
         word[len++] = *at < ' ' || *at > '~' ? '?' : *at;
-    snprintf(word + len, VB_ASM_WORD - len, "%s", len ? "" : "end of line");
+    word[len] = 0;
+    if (!len)
+        memcpy(word, "end of line", sizeof "end of line");
 }
 
 // ---- numbers

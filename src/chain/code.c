@@ -41,7 +41,7 @@ static const struct entry {
 
 static const struct entry *find(uint8_t opcode)
 {
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].opcode == opcode)
             return &table[i];
     return NULL;

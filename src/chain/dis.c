@@ -58,24 +58,31 @@ static void map_receives(struct vb_disassembler *d, uint32_t queue)
     }
 }
 
-static bool prepare(struct vb_disassembler *d)
+static void *make(struct vb_disassembler *d, size_t count, size_t size)
+{
+    void *array = calloc(count, size);
+    if (!array)
+        d->failed = true;
+    return array;
+}
+
+static void prepare(struct vb_disassembler *d)
 {
     const struct vb_image *image = d->image;
 
-    d->queue = calloc(image->queues, sizeof *d->queue);
+    d->queue = make(d, image->queues, sizeof *d->queue);
     d->reloc = vb_image_sorted(image);
-    d->done = calloc(image->relocs, sizeof *d->done);
-    d->label = calloc(image->labels, sizeof *d->label);
-    if (!d->queue || !d->reloc || !d->done || !d->label)
-        return false;
-    for (uint32_t i = 0; i < image->queues; i++) {
+    d->failed = d->failed || !d->reloc;
+    d->done = make(d, image->relocs, sizeof *d->done);
+    d->label = make(d, image->labels, sizeof *d->label);
+    for (uint32_t i = 0; d->queue && i < image->queues; i++) {
         struct vb_dis_queue *s = &d->queue[i];
-        s->unit = calloc(image->queue[i].blocks, sizeof *s->unit);
-        s->label = calloc(image->queue[i].blocks, sizeof(void *));
-        s->recv_used = calloc(image->queue[i].recvs, sizeof *s->recv_used);
-        if (!s->unit || !s->label || !s->recv_used)
-            return false;
+        s->unit = make(d, image->queue[i].blocks, sizeof *s->unit);
+        s->label = make(d, image->queue[i].blocks, sizeof(void *));
+        s->recv_used = make(d, image->queue[i].recvs, sizeof *s->recv_used);
     }
+    if (d->failed)
+        return;
     if (image->labels) {
         memcpy(d->label, image->label, image->labels * sizeof *d->label);
         qsort(d->label, image->labels, sizeof *d->label, by_block);
@@ -85,7 +92,6 @@ static bool prepare(struct vb_disassembler *d)
         map_blocks(d, i);
         map_receives(d, i);
     }
-    return true;
 }
 
 // ---- declarations
@@ -180,15 +186,13 @@ static void print_own(struct vb_disassembler *d, uint32_t index)
     const struct vb_image_region *r = &d->image->region[index];
     const struct vb_spot at = {.kind = VB_IN_DATA, .index = index};
     uint32_t first = vb_dis_first(d, &at), end = first;
-    uint8_t *bytes = malloc(r->bytes);
+    uint8_t *bytes = make(d, r->bytes, sizeof *bytes);
 
     while (end < d->image->relocs && d->reloc[end].at.kind == VB_IN_DATA &&
            d->reloc[end].at.index == index)
         end++;
-    uint64_t *value = calloc(end - first, sizeof *value);
-    if (!bytes || !value) {
-        d->failed = true;
-    } else {
+    uint64_t *value = make(d, end - first, sizeof *value);
+    if (!d->failed) {
         memcpy(bytes, r->init, r->bytes);
         for (uint32_t i = first; i < end; i++)
             value[i - first] = take_value(bytes, &d->reloc[i]);
@@ -238,10 +242,9 @@ char *vb_dis(const struct vb_image *image)
 {
     struct vb_disassembler d = {.image = image};
 
-    if (prepare(&d))
+    prepare(&d);
+    if (!d.failed)
         print_all(&d);
-    else
-        d.failed = true;
     for (uint32_t i = 0; d.queue && i < image->queues; i++) {
         free(d.queue[i].unit);
         free(d.queue[i].label);

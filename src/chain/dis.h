@@ -23,8 +23,8 @@ struct vb_disassembler {
     bool *done;                   // relocations that the text has already
     struct vb_image_label *label; // in the order of their places
     char *text;
-    size_t len, room, line; // `line` is where the current line begins
-    bool failed;            // no memory
+    size_t len, room;
+    bool failed; // no memory
 };
 
 // ---- dis_text.c
@@ -53,8 +53,8 @@ bool vb_dis_has_reloc(const struct vb_disassembler *d, const struct vb_spot *spo
 
 // ---- dis_code.c
 
-// Reads the block at `block` into `code`, whose opcode is the one its fields are of. Returns how
-// many blocks it takes.
+// Reads the block at `block` into `code`, whose opcode is the one its fields are of, and says in
+// `unit`, which is zero before, what it is. Returns how many blocks it takes.
 uint32_t vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block,
                        struct vb_unit *unit, struct vb_code *code);
 uint32_t vb_dis_decode_recv(const struct vb_image_queue *q, uint32_t n, bool *is_list);

@@ -41,7 +41,7 @@ static bool suits(const struct vb_unit *u, uint64_t offset, enum vb_reloc_kind k
                  {VB_FIELD_KEY, VB_RELOC_KEY}};
     uint32_t len;
 
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         uint32_t count = vb_field_has_index(pairs[i].field) ? u->num_sge : 1;
         for (uint32_t n = 0; n < count && pairs[i].kind == kind; n++)
             if (vb_unit_field(u, pairs[i].field, n, &len) == (int)offset)
@@ -121,7 +121,6 @@ uint32_t vb_dis_decode(struct vb_disassembler *d, uint32_t queue, uint32_t block
     const uint8_t *bytes = q->code + at.offset;
     size_t room = (size_t)(q->blocks - block) * VB_WQEBB_BYTES;
 
-    *unit = (struct vb_unit){.kind = VB_UNIT_NONE};
     if (is_zero(bytes, VB_WQEBB_BYTES)) {
         if (d->queue[queue].label[block] || vb_dis_has_reloc(d, &at, VB_WQEBB_BYTES))
             unit->kind = VB_UNIT_RAW;
@@ -266,7 +265,6 @@ static void print_arguments(struct line *l, const struct vb_code *c)
     case VB_WQE_MASKED_FA:
         vb_dis_print(d, " add 0x%" PRIx64 " boundary 0x%" PRIx64, c->swap_add, c->compare);
         break;
-    default: break;
     }
 }
 
@@ -342,7 +340,8 @@ static void print_raw(struct line *l, const uint8_t *at, uint32_t len)
 static void end_line(struct line *l, uint32_t number, uint32_t bytes)
 {
     struct vb_disassembler *d = l->d;
-    size_t column = d->len - d->line;
+    const char *start = memrchr(d->text, '\n', d->len);
+    size_t column = d->len - 1 - (size_t)(start - d->text);
 
     vb_dis_print(d, "%*s# %u\n", column < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - column) : 2, "",
                  number);
@@ -421,8 +420,7 @@ void vb_dis_code(struct vb_disassembler *d, uint32_t queue)
             vb_dis_print(d, "    block %u\n", block);
         print_labels(d, queue, block, 1, &next);
         uint32_t blocks = print_entry(d, queue, block);
-        if (blocks > 1)
-            print_labels(d, queue, block, blocks, &next);
+        print_labels(d, queue, block, blocks, &next);
         block += blocks;
         expected = block;
     }

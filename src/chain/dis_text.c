@@ -2,6 +2,7 @@
 // The words of the disassembler: bytes, places and relocations as text.
 #include "chain/dis.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static bool grow(struct vb_disassembler *d, size_t more)
 {
     if (d->room - d->len > more)
         return true;
-    size_t room = 2 * d->room + more + 256;
+    size_t room = 2 * (d->len + more + 1);
     char *text = realloc(d->text, room);
     if (!text) {
         d->failed = true;
@@ -35,12 +36,11 @@ void vb_dis_print(struct vb_disassembler *d, const char *format, ...)
     va_start(args, format);
     int len = vsnprintf(piece, sizeof piece, format, args);
     va_end(args);
-    if (d->failed || len <= 0 || !grow(d, (size_t)len))
+    assert(len >= 0 && (size_t)len < sizeof piece);
+    if (d->failed || !grow(d, (size_t)len))
         return;
     memcpy(d->text + d->len, piece, (size_t)len + 1);
     d->len += (size_t)len;
-    if (piece[len - 1] == '\n')
-        d->line = d->len;
 }
 
 void vb_dis_hex(struct vb_disassembler *d, const uint8_t *bytes, uint32_t len)
@@ -82,29 +82,31 @@ void vb_dis_bytes(struct vb_disassembler *d, const uint8_t *bytes, uint32_t len)
 bool vb_dis_field(struct vb_disassembler *d, const struct vb_unit *unit, uint64_t offset,
                   uint32_t len, const char *before)
 {
-    uint32_t best_len = UINT32_MAX, best_n = 0, plus = 0;
-    enum vb_field best = VB_FIELD_COUNT;
+    struct {
+        enum vb_field field;
+        uint32_t n, bytes, plus;
+    } best = {.field = VB_FIELD_COUNT, .bytes = UINT32_MAX};
 
     for (int f = 0; f < VB_FIELD_COUNT; f++) {
         uint32_t count = vb_field_has_index((enum vb_field)f) ? unit->num_sge : 1, bytes;
         for (uint32_t n = 0; n < count; n++) {
             int at = vb_unit_field(unit, (enum vb_field)f, n, &bytes);
             if (at < 0 || offset < (uint32_t)at ||
-                offset + (len ? len : 1) > (uint32_t)at + bytes || bytes >= best_len)
+                offset + (len ? len : 1) > (uint32_t)at + bytes || bytes >= best.bytes)
                 continue;
-            best = (enum vb_field)f;
-            best_len = bytes;
-            best_n = n;
-            plus = (uint32_t)(offset - (uint32_t)at);
+            best.field = (enum vb_field)f;
+            best.n = n;
+            best.bytes = bytes;
+            best.plus = (uint32_t)(offset - (uint32_t)at);
         }
     }
-    if (best == VB_FIELD_COUNT)
+    if (best.field == VB_FIELD_COUNT)
         return false;
-    vb_dis_print(d, "%s%s", before, vb_field_name(best));
-    if (best_n)
-        vb_dis_print(d, "[%u]", best_n);
-    if (plus)
-        vb_dis_print(d, "+%u", plus);
+    vb_dis_print(d, "%s%s", before, vb_field_name(best.field));
+    if (best.n)
+        vb_dis_print(d, "[%u]", best.n);
+    if (best.plus)
+        vb_dis_print(d, "+%u", best.plus);
     return true;
 }
 

@@ -482,7 +482,7 @@ static void relocate(const struct vb_image_binding *b, const struct vb_reloc *r)
     case VB_RELOC_SEND_INDEX:
     case VB_RELOC_RECV_INDEX:
     case VB_RELOC_CQ_INDEX: vb_put_be32(at, vb_get_be32(at) + (uint32_t)b->start); break;
-    default: add_little(at, vb_reloc_bytes(r->kind), b->start); break;
+    default: add_little(at, vb_reloc_bytes(r->kind), b->start);
     }
 }
 

@@ -171,7 +171,7 @@ int vb_unit_field(const struct vb_unit *unit, enum vb_field field, uint32_t n, u
 
     if (unit->kind == VB_UNIT_RECV)
         return recv_field(unit, field, n, len);
-    if (unit->kind != VB_UNIT_ENTRY)
+    if (unit->kind != VB_UNIT_ENTRY || (n && !vb_field_has_index(field) && field != VB_FIELD_DATA))
         return -EINVAL;
     return vb_code_field(&code, field, n, len);
 }

@@ -30,7 +30,8 @@ struct vb_unit {
 
 void vb_unit_of(const struct vb_code *code, struct vb_unit *unit);
 void vb_unit_of_recv(uint32_t stride, struct vb_unit *unit);
-// As vb_code_field(). Raw bytes have no fields.
+// As vb_code_field(). Raw bytes have no fields; what is neither of data segments nor inline bytes
+// is there once.
 int vb_unit_field(const struct vb_unit *unit, enum vb_field field, uint32_t n, uint32_t *len);
 
 bool vb_field_has_index(enum vb_field field); // of a data segment: addr[2]

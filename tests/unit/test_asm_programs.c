@@ -77,7 +77,10 @@ static void say_reloc(char *out, const struct vb_image *image, const struct vb_r
 static void describe(char *out, const struct vb_image *image)
 {
     out[0] = 0;
-    say(out, "program %s\n", image->name);
+    say(out, "program ");
+    for (const char *c = image->name; *c; c++)
+        say(out, *c >= ' ' && *c <= '~' ? "%c" : "<%02x>", (uint8_t)*c);
+    say(out, "\n");
     for (uint32_t i = 0; i < image->cqs; i++)
         say(out, "cq %s %u\n", image->cq[i].name, image->cq[i].entries);
     for (uint32_t i = 0; i < image->queues; i++) {

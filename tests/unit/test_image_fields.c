@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-// Two of everything, and a relocation of each kind.
+// At least two of everything, and a relocation of each kind.
 static struct vb_image *make(void)
 {
     struct vb_image *image = vb_image_create("program");
@@ -34,6 +34,7 @@ static struct vb_image *make(void)
 
     assert_int_equal(vb_image_add_cq(image, "c", 16), 0);
     assert_int_equal(vb_image_add_cq(image, "d", 1 << 22), 1);
+    assert_int_equal(vb_image_add_cq(image, "e", 1), 2);
     assert_int_equal(vb_image_add_queue(image, &q), 0);
     assert_int_equal(vb_image_add_queue(image, &k), 1);
     assert_int_equal(vb_image_add_region(image, &own), 0);
@@ -252,9 +253,9 @@ static void checks_of_values(void **state)
         {&k->recv_open, 2, "right"},
         {&k->recv_open, 3, recvs},
         {&w->send_cq, 1, "right"},
-        {&w->send_cq, 2, "queue 'W': its completion queue does not exist"},
+        {&w->send_cq, 3, "queue 'W': its completion queue does not exist"},
         {&k->recv_cq, 1, "right"},
-        {&k->recv_cq, 2, "queue 'K': its completion queue does not exist"},
+        {&k->recv_cq, 3, "queue 'K': its completion queue does not exist"},
         {&image->label[0].queue, 1, "label 'l' names a block that does not exist"},
         {&image->label[1].queue, 2, "label 'm' names a block that does not exist"},
         {&image->label[0].block, 4, "label 'l' names a block that does not exist"},
@@ -314,7 +315,9 @@ static void checks_of_relocations(void **state)
         }
         for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
             bool place = kind == VB_RELOC_ADDR || kind == VB_RELOC_KEY;
-            bool right = !place && nowhere[i].index < 2;
+            bool cq =
+                kind == VB_RELOC_CQN || kind == VB_RELOC_CQ_INDEX || kind == VB_RELOC_CQ_COUNT;
+            bool right = !place && nowhere[i].index < (cq ? 3 : 2);
             assert_string_equal(check_reloc(kind, nowhere[i], own), wrong);
             assert_string_equal(check_reloc(kind, own, nowhere[i]), right ? "right" : wrong);
         }
@@ -326,6 +329,8 @@ static void checks_of_relocations(void **state)
         at.offset++;
         assert_string_equal(check_reloc(VB_RELOC_ADDR, own, at), wrong);
     }
+    const struct vb_spot third = {.index = 3};
+    assert_string_equal(check_reloc(VB_RELOC_CQN, own, third), wrong);
     assert_string_equal(check_reloc((enum vb_reloc_kind)(VB_RELOC_CQ_COUNT + 1), own, own), wrong);
 }
 
