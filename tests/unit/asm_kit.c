@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads files of cases and judges each case.
 #include "asm_kit.h"
 #include "chain/text.h"
 
