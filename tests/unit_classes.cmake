@@ -6,7 +6,7 @@
 set(pure
     answers asm_programs asm_refusals atomic atomic_requester base chain_build_walk
     chain_check chain_code chain_image chain_machine chain_manual chain_mutants chain_pages
-    chain_random chain_text chain_trace check_dynamic check_listing check_static
+    chain_random chain_text chain_trace check_dynamic check_listing check_room check_static
     check_values clock cm cm_message cm_refusal cm_route cm_walk code_layout completer
     completion congestion construct_cost cost cost_pages cost_presets cost_random credit
     credit_requester cross cross_wire dcqcn dev_walk driver driver_verbs events faults

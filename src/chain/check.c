@@ -2,6 +2,7 @@
 // Findings.
 #include "chain/check.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static const char *const names[VB_CHECK_KINDS] = {
 
 const char *vb_check_name(enum vb_check_kind kind)
 {
-    return (unsigned)kind < VB_CHECK_KINDS ? names[kind] : "unknown";
+    assert((unsigned)kind < VB_CHECK_KINDS);
+    return names[kind];
 }
 
 void vb_findings_free(struct vb_findings *f)
@@ -87,9 +89,9 @@ void vb_findings_add(struct vb_findings *f, const struct vb_listing *l, enum vb_
     struct vb_finding *found = &more[f->count++];
     *found = (struct vb_finding){.kind = kind, .warning = warning, .where = where, .other = other};
     f->errors += !warning;
-    if (l && where.exists)
+    if (where.exists)
         vb_listing_actor_name(l, where, name);
-    int used = snprintf(found->text, sizeof found->text, "%s%s", name, name[0] ? " " : "");
+    int used = snprintf(found->text, sizeof found->text, "%s%s", name, where.exists ? " " : "");
     va_start(args, text);
     vsnprintf(found->text + used, sizeof found->text - (size_t)used, text, args);
     va_end(args);

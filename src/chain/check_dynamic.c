@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dynamic checker: a program under watch, at several depths of fetching ahead and in several
 // orders of who is faster. A correct program notices neither.
-#include "chain/check.h"
-
+#include "chain/check_static.h"
 #include "chain/watch.h"
 
 #include <stdio.h>
@@ -12,7 +11,6 @@
 enum {
     STEPS_DEFAULT = 1000000,
     SEEDS_DEFAULT = 4,
-    HALT_AHEAD = 1 << 20, // completions: nobody waits for so many but to stop
     REPLIES_MAX = 256,
 };
 
@@ -46,7 +44,7 @@ static void free_outcome(struct outcome *o)
     free(o->reply);
     free(o->executed);
     free(o->standing);
-    memset(o, 0, sizeof *o);
+    *o = (struct outcome){.ended = false};
 }
 
 // ---- while it runs
@@ -73,9 +71,8 @@ static void judge_touches(struct check *c, const struct vb_watch_event *e)
         char place[VB_LISTING_TEXT], name[VB_LISTING_TEXT];
         if (!t->rash)
             continue;
-        uint32_t block = (uint32_t)(t->rash_at / VB_WQEBB_BYTES);
-        const struct vb_line *line = vb_listing_line(c->listing, spot.index, block);
-        struct vb_actor victim = vb_sender(spot.index, line ? line->block : block);
+        struct vb_actor victim = vb_line_actor(
+            vb_listing_line(c->listing, spot.index, (uint32_t)(t->rash_at / VB_WQEBB_BYTES)));
         vb_listing_place(c->listing, &spot, place);
         vb_listing_actor_name(c->listing, victim, name);
         vb_findings_add(c->out, c->listing, VB_CHECK_CHANGED_EARLY, false, victim, e->who,
@@ -120,46 +117,26 @@ static void judge_reading(struct check *c, const struct vb_watch_event *e)
                     message);
 }
 
-// The entries whose completions a queue counts, in order; -1: nobody can say which is the n-th.
-static int expected(const struct check *c, uint32_t cq, uint64_t n, struct vb_actor *who)
+// Of the n-th completion, round after round; nobody if that cannot be said.
+static struct vb_actor expected(const struct check *c, uint32_t cq, uint64_t n)
 {
-    const struct vb_image *image = c->image;
-    uint32_t users = 0, queue = 0, count = 0;
+    const struct vb_statics s = {.image = c->image, .listing = c->listing};
+    uint32_t users = 0, count;
 
-    for (uint32_t i = 0; i < image->queues; i++) {
-        if (image->queue[i].recv_cq == cq && image->queue[i].recvs)
-            return -1;
-        if (image->queue[i].send_cq == cq) {
-            users++;
-            queue = i;
-        }
-    }
-    for (int pass = 0; users == 1 && pass < 2; pass++) {
-        uint32_t seen = 0;
-        for (uint32_t i = 0; i < c->listing->lines; i++) {
-            const struct vb_line *line = &c->listing->line[i];
-            if (line->queue != queue || (line->code.fm_ce_se & VB_WQE_CE_MASK) < VB_WQE_CE_ALWAYS)
-                continue;
-            if (pass == 1 && seen == n % count) {
-                *who = vb_sender(queue, line->block);
-                return 0;
-            }
-            seen++;
-        }
-        count = seen;
-        if (count == 0)
-            return -1;
-    }
-    return -1;
+    for (uint32_t i = 0; i < c->image->queues; i++)
+        users += c->image->queue[i].send_cq == cq;
+    vb_producer(&s, cq, 0, &count);
+    if (users != 1 || count == 0 || vb_takes_receives(c->image, cq))
+        return vb_nobody();
+    return vb_line_actor(vb_producer(&s, cq, (uint32_t)(n % count), &count));
 }
 
 static void judge_wait(struct check *c, const struct vb_watch_event *e, uint64_t start)
 {
-    struct vb_actor want;
+    struct vb_actor want = expected(c, e->cq, e->number - start);
     char got[VB_LISTING_TEXT], name[VB_LISTING_TEXT];
 
-    if (!e->other.exists || e->other.recv || e->number < start ||
-        expected(c, e->cq, e->number - start, &want) < 0 || want.at == e->other.at)
+    if (!e->other.exists || !want.exists || want.at == e->other.at)
         return;
     vb_listing_actor_name(c->listing, e->other, got);
     vb_listing_actor_name(c->listing, want, name);
@@ -226,26 +203,18 @@ static bool watch_run(struct check *c, struct vb_machine *m, struct vb_watch *w,
 
 // ---- when it has ended
 
-static bool counts_receives(const struct vb_image *image, uint32_t cq)
-{
-    for (uint32_t i = 0; i < image->queues; i++)
-        if (image->queue[i].recv_cq == cq && image->queue[i].recvs)
-            return true;
-    return false;
-}
-
 static void judge_rest(struct check *c, struct vb_watch *w, uint32_t queue,
                        const struct vb_machine_opts *opts)
 {
-    struct vb_actor who, from = vb_nobody();
+    struct vb_actor who;
     uint64_t missing;
     uint32_t cq;
     char name[VB_LISTING_TEXT];
 
-    if (!vb_watch_waiting(w, queue, &who, &cq, &missing) || counts_receives(c->image, cq) ||
-        missing - vb_watch_produced(w, cq) >= HALT_AHEAD)
+    if (!vb_watch_waiting(w, queue, &who, &cq, &missing) || vb_takes_receives(c->image, cq) ||
+        missing - vb_watch_produced(w, cq) >= VB_HALT_AHEAD)
         return;
-    expected(c, cq, missing - opts->start, &from);
+    struct vb_actor from = expected(c, cq, missing - opts->start);
     vb_listing_actor_name(c->listing, from, name);
     vb_findings_add(c->out, c->listing, VB_CHECK_STUCK_WAIT, false, who, from,
                     "waits for completion %llu of '%s', which did not come: that of %s, by its "
@@ -290,8 +259,8 @@ static bool take_memory(struct check *c, struct vb_machine *m, struct vb_watch *
     for (uint32_t i = 0; i < c->image->regions; i++)
         if (is_result(&c->image->region[i]))
             o->bytes += vb_machine_bytes(m, i);
-    o->memory = malloc(o->bytes + 1);
-    o->writer = calloc(o->bytes + 1, sizeof *o->writer);
+    o->memory = malloc(o->bytes);
+    o->writer = malloc(o->bytes * sizeof *o->writer);
     if (!o->memory || !o->writer)
         return false;
     size_t at = 0;
@@ -313,8 +282,8 @@ static bool take_outcome(struct check *c, struct vb_machine *m, struct vb_watch 
     uint32_t queues = c->image->queues;
 
     o->reply = calloc(REPLIES_MAX, sizeof *o->reply);
-    o->executed = calloc(queues + 1, sizeof *o->executed);
-    o->standing = calloc(queues + 1, sizeof *o->standing);
+    o->executed = calloc(queues, sizeof *o->executed);
+    o->standing = calloc(queues, sizeof *o->standing);
     if (!o->reply || !o->executed || !o->standing || !take_memory(c, m, w, o))
         return false;
     for (uint32_t i = 0; i < queues; i++) {
@@ -383,7 +352,7 @@ static void compare(struct check *c, const struct outcome *b)
 {
     const struct outcome *a = &c->first;
 
-    if (a->bytes == b->bytes && memcmp(a->memory, b->memory, a->bytes) != 0) {
+    if (memcmp(a->memory, b->memory, a->bytes) != 0) {
         compare_memory(c, b);
         return;
     }
@@ -423,7 +392,10 @@ static void judge_run(struct check *c, struct vb_machine *m, struct vb_watch *w,
             judge_stop(c, m, w, i);
         }
     if (!o.ended) {
-        vb_findings_add(c->out, c->listing, VB_CHECK_NO_END, true, vb_watch_standing(w, 0),
+        uint32_t busy = 0;
+        while (busy < c->image->queues - 1 && vb_machine_executed(m, busy) == c->halfway[busy])
+            busy++;
+        vb_findings_add(c->out, c->listing, VB_CHECK_NO_END, true, vb_watch_standing(w, busy),
                         vb_nobody(),
                         "is where the program stands after all steps that it was given: give it a "
                         "gate (a WAIT for a request), a break, or a rate");
@@ -481,7 +453,7 @@ void vb_check_dynamic(const struct vb_image *image, const struct vb_check_opts *
     const uint32_t *depth = opts->depth ? opts->depth : usual;
     uint32_t depths = opts->depth ? opts->depths : sizeof usual / sizeof usual[0];
     uint32_t seeds = opts->seeds ? opts->seeds : SEEDS_DEFAULT;
-    c.halfway = calloc(image->queues + 1, sizeof *c.halfway);
+    c.halfway = calloc(image->queues, sizeof *c.halfway);
     bool going = c.listing && c.halfway;
 
     out->no_memory |= !going;

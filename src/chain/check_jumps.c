@@ -13,11 +13,6 @@ enum {
 
 // ---- bytes of the program's own that an entry may write
 
-static bool is_atomic(const struct vb_line *line)
-{
-    return line->code.opcode >= VB_WQE_ATOMIC_CS && line->code.opcode <= VB_WQE_MASKED_FA;
-}
-
 static void store_all(struct vb_statics *s)
 {
     for (uint32_t i = 0; i < s->image->regions; i++)
@@ -78,7 +73,7 @@ static bool turns(const struct vb_statics *s, const struct vb_line *line)
     const struct vb_spot *to = &line->raddr.to;
     uint32_t in_block = to->offset % VB_WQEBB_BYTES;
     const struct vb_line *victim =
-        is_atomic(line) && line->raddr.known && to->kind == VB_IN_SEND
+        vb_is_atomic(line) && line->raddr.known && to->kind == VB_IN_SEND
             ? vb_listing_line(s->listing, to->index, (uint32_t)(to->offset / VB_WQEBB_BYTES))
             : NULL;
 
@@ -98,9 +93,9 @@ static void store_line(struct vb_statics *s, const struct vb_line *line)
         return;
     }
     bool writes = line->code.opcode == VB_WQE_WRITE || line->code.opcode == VB_WQE_WRITE_IMM;
-    if (line->code.opcode == VB_WQE_READ || is_atomic(line))
+    if (line->code.opcode == VB_WQE_READ || vb_is_atomic(line))
         store_list(s, line);
-    if (is_atomic(line) || (writes && s->image->queue[line->queue].kind == VB_QUEUE_LOOP))
+    if (vb_is_atomic(line) || (writes && s->image->queue[line->queue].kind == VB_QUEUE_LOOP))
         store_remote(s, line);
 }
 
@@ -120,7 +115,7 @@ static void store_receives(struct vb_statics *s)
 static void add_length(struct vb_statics *s, uint32_t queue, uint64_t offset, int ds)
 {
     uint32_t *length = &s->length[queue][offset / VB_WQEBB_BYTES];
-    uint32_t blocks = ((uint32_t)ds & VB_WQE_DS_MASK) / 4 + ((uint32_t)ds % 4 != 0);
+    uint32_t blocks = (((uint32_t)ds & VB_WQE_DS_MASK) + 3) / 4;
 
     *length |= ds < 0 || blocks == 0 ? (uint32_t)ANY_LENGTH : 1u << blocks;
 }
@@ -169,8 +164,8 @@ static bool make_maps(struct vb_statics *s)
 {
     const struct vb_image *image = s->image;
 
-    s->stored = calloc(image->regions + 1, sizeof *s->stored);
-    s->length = calloc(image->queues + 1, sizeof *s->length);
+    s->stored = calloc(image->regions, sizeof *s->stored);
+    s->length = calloc(image->queues, sizeof *s->length);
     bool room = s->stored && s->length;
     for (uint32_t i = 0; room && i < image->regions; i++)
         if (image->region[i].kind == VB_REGION_OWN && image->region[i].bytes)

@@ -2,6 +2,7 @@
 // The static checker: operands, scatter lists, and what clients can write.
 #include "chain/check_static.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 // Bytes of the memory that a spot lies in. Shared memory may be larger than the image says.
@@ -25,14 +26,15 @@ static void check_access(struct vb_statics *s, struct vb_actor who, const struct
     uint64_t room = extent(s->image, &a->spot);
     char place[VB_LISTING_TEXT];
 
+    assert(a->spot.offset <= room);
     vb_listing_place(s->listing, &a->spot, place);
-    if (a->spot.offset > room || a->len > room - a->spot.offset)
+    if (a->len > room - a->spot.offset)
         vb_findings_add(
             s->out, s->listing, VB_CHECK_OUT_OF_REGION, false, who, vb_nobody(),
             "%s %u bytes at %s, but only %llu are left there. Make the memory larger or "
             "the operand shorter",
             a->write ? "writes" : "reads", a->len, place,
-            (unsigned long long)(a->spot.offset > room ? 0 : room - a->spot.offset));
+            (unsigned long long)(room - a->spot.offset));
     if (a->write && !is_writable(s->image, &a->spot))
         vb_findings_add(s->out, s->listing, VB_CHECK_NOT_WRITABLE, false, who, vb_nobody(),
                         "writes %s, which the program may only read. Make the region writable",
@@ -143,11 +145,6 @@ static void check_copied_keys(struct vb_statics *s, const struct vb_line *line,
 
 // ---- entries
 
-static bool is_atomic(const struct vb_line *line)
-{
-    return line->code.opcode >= VB_WQE_ATOMIC_CS && line->code.opcode <= VB_WQE_MASKED_FA;
-}
-
 // What is never reached does no harm: that is worth a warning.
 static void check_alignment(struct vb_statics *s, const struct vb_line *line)
 {
@@ -156,7 +153,7 @@ static void check_alignment(struct vb_statics *s, const struct vb_line *line)
     bool calc = c->opmod && (c->opcode == VB_WQE_WRITE || c->opcode == VB_WQE_WRITE_IMM ||
                              c->opcode == VB_WQE_SEND || c->opcode == VB_WQE_SEND_IMM);
 
-    if (is_atomic(line) && line->raddr.known && line->raddr.to.offset % bytes)
+    if (vb_is_atomic(line) && line->raddr.known && line->raddr.to.offset % bytes)
         vb_findings_add(s->out, s->listing, VB_CHECK_UNALIGNED_ATOMIC, vb_is_idle(s, line, false),
                         vb_line_actor(line), vb_nobody(),
                         "works on %u bytes that are not aligned to %u. Move the operand", bytes,
@@ -173,7 +170,7 @@ static void check_alignment(struct vb_statics *s, const struct vb_line *line)
 static void check_unset(struct vb_statics *s, const struct vb_line *line)
 {
     const struct vb_code *c = &line->code;
-    uint32_t bytes = c->inline_len + (is_atomic(line) ? 8 : 0);
+    uint32_t bytes = c->inline_len + (vb_is_atomic(line) ? 8 : 0);
     const char *field = NULL;
 
     for (uint32_t i = 0; i < c->num_sge; i++) {
@@ -184,7 +181,7 @@ static void check_unset(struct vb_statics *s, const struct vb_line *line)
             field = "the key of a part";
     }
     bool remote = c->opcode == VB_WQE_READ || c->opcode == VB_WQE_WRITE ||
-                  c->opcode == VB_WQE_WRITE_IMM || is_atomic(line);
+                  c->opcode == VB_WQE_WRITE_IMM || vb_is_atomic(line);
     if (remote && bytes && !line->raddr.known && !vb_patched(s, line, VB_FIELD_RADDR, 0))
         field = "the remote address";
     if (remote && bytes && !line->rkey.known && !vb_patched(s, line, VB_FIELD_RKEY, 0))
@@ -272,7 +269,7 @@ static void check_recv(struct vb_statics *s, uint32_t from, uint32_t to)
     struct vb_actor who = vb_receiver(first->queue, first->entry);
     uint32_t n = 0;
 
-    for (uint32_t i = from; i < to && n < VB_MAX_SGE; i++) {
+    for (uint32_t i = from; i < to; i++) {
         const struct vb_scatter_line *part = &s->listing->scatter[i];
         if (!part->to.known || part->len == 0)
             continue;

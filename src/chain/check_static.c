@@ -10,15 +10,6 @@
 
 // ---- what entries touch
 
-static uint32_t list_bytes(const struct vb_code *c)
-{
-    uint32_t bytes = 0;
-
-    for (uint32_t i = 0; i < c->num_sge; i++)
-        bytes += c->sge[i].len;
-    return bytes;
-}
-
 static uint32_t add_list(const struct vb_line *line, bool write, struct vb_access *out, uint32_t n)
 {
     for (uint32_t i = 0; i < line->code.num_sge; i++)
@@ -28,12 +19,15 @@ static uint32_t add_list(const struct vb_line *line, bool write, struct vb_acces
     return n;
 }
 
-static uint32_t add_remote(const struct vb_line *line, uint32_t len, bool write,
+// More bytes than a length can say are as many as it can.
+static uint32_t add_remote(const struct vb_line *line, uint64_t len, bool write,
                            struct vb_access *out, uint32_t n)
 {
     if (line->raddr.known && len)
-        out[n++] =
-            (struct vb_access){.spot = line->raddr.to, .len = len, .write = write, .remote = true};
+        out[n++] = (struct vb_access){.spot = line->raddr.to,
+                                      .len = len < UINT32_MAX ? (uint32_t)len : UINT32_MAX,
+                                      .write = write,
+                                      .remote = true};
     return n;
 }
 
@@ -46,7 +40,7 @@ uint32_t vb_accesses(const struct vb_line *line, struct vb_access *out)
         return 0;
     switch (c->opcode) {
     case VB_WQE_READ:
-        n = add_remote(line, list_bytes(c), false, out, n);
+        n = add_remote(line, vb_list_bytes(c), false, out, n);
         return add_list(line, true, out, n);
     case VB_WQE_WRITE:
     case VB_WQE_WRITE_IMM:
@@ -54,7 +48,7 @@ uint32_t vb_accesses(const struct vb_line *line, struct vb_access *out)
         return add_remote(line,
                           c->opmod        ? 16
                           : c->inline_len ? c->inline_len
-                                          : list_bytes(c),
+                                          : vb_list_bytes(c),
                           true, out, n);
     case VB_WQE_SEND:
     case VB_WQE_SEND_IMM: return add_list(line, false, out, n);
@@ -145,11 +139,6 @@ static void mark(struct vb_statics *s, const struct vb_spot *spot, uint32_t len,
         s->patch[spot->index][i] |= how;
 }
 
-static bool is_atomic(const struct vb_line *line)
-{
-    return line->code.opcode >= VB_WQE_ATOMIC_CS && line->code.opcode <= VB_WQE_MASKED_FA;
-}
-
 static bool collect_patches(struct vb_statics *s)
 {
     struct vb_access a[VB_ACCESSES];
@@ -165,7 +154,7 @@ static bool collect_patches(struct vb_statics *s)
         for (uint32_t k = 0; k < n; k++)
             if (a[k].write)
                 mark(s, &a[k].spot, a[k].len,
-                     is_atomic(line) && a[k].remote ? VB_PATCHED_BY_ATOMIC : VB_PATCHED);
+                     vb_is_atomic(line) && a[k].remote ? VB_PATCHED_BY_ATOMIC : VB_PATCHED);
     }
     for (uint32_t i = 0; i < s->listing->scatters; i++)
         if (s->listing->scatter[i].to.known)
@@ -421,9 +410,9 @@ void vb_check_static(const struct vb_image *image, struct vb_findings *out)
         return;
     }
     s.listing = vb_listing_make(image);
-    s.patch = calloc(image->queues + 1, sizeof *s.patch);
-    s.circular = calloc(image->queues + 1, sizeof *s.circular);
-    s.value = calloc(image->queues + 1, sizeof *s.value);
+    s.patch = calloc(image->queues, sizeof *s.patch);
+    s.circular = calloc(image->queues, sizeof *s.circular);
+    s.value = calloc(image->queues, sizeof *s.value);
     if (s.listing && s.patch && s.circular && s.value && collect_patches(&s) && vb_jumps_find(&s)) {
         check_lines(&s);
         for (uint32_t i = 0; i < image->queues; i++) {

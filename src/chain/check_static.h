@@ -17,6 +17,12 @@ struct vb_access {
     bool write, remote;
 };
 
+// What entries of a queue do, if it was looked at.
+struct vb_values {
+    bool failed;   // nothing can be said
+    uint8_t *acts; // by block: enum reach of check_values.c
+};
+
 struct vb_statics {
     const struct vb_image *image;
     struct vb_listing *listing;
@@ -28,7 +34,7 @@ struct vb_statics {
     uint32_t **length; // by queue and block: how many blocks a NOP there can be long, one bit each
     bool wild;         // an entry may write anything
     // ---- check_values.c
-    struct vb_values **value; // by queue; NULL: not looked at yet
+    struct vb_values *value; // by queue
 };
 
 enum {
@@ -51,6 +57,20 @@ bool vb_takes_receives(const struct vb_image *image, uint32_t cq);
 // The n-th entry that completes into a queue's completion queue, from block 0 on. NULL: none.
 const struct vb_line *vb_producer(const struct vb_statics *s, uint32_t cq, uint32_t n,
                                   uint32_t *count);
+
+static inline bool vb_is_atomic(const struct vb_line *line)
+{
+    return line->code.opcode >= VB_WQE_ATOMIC_CS && line->code.opcode <= VB_WQE_MASKED_FA;
+}
+
+static inline uint64_t vb_list_bytes(const struct vb_code *c)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < c->num_sge; i++)
+        bytes += c->sge[i].len;
+    return bytes;
+}
 
 static inline struct vb_actor vb_line_actor(const struct vb_line *line)
 {

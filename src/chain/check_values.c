@@ -5,6 +5,7 @@
 // value that they may begin with. Programs with one queue only: nobody else writes meanwhile.
 #include "chain/check_static.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,11 +23,6 @@ enum reach {
     NEVER, // executed
     FAILS, // it compares, and never swaps
     ACTS
-};
-
-struct vb_values {
-    bool failed;   // nothing can be said
-    uint8_t *acts; // by block: enum reach
 };
 
 struct walk {
@@ -49,6 +45,12 @@ static uint32_t fresh(struct walk *w)
 static void give_up(struct walk *w)
 {
     w->out->failed = true;
+}
+
+static void lack_memory(struct walk *w)
+{
+    w->s->out->no_memory = true;
+    give_up(w);
 }
 
 // ---- places
@@ -80,12 +82,12 @@ static void put(struct walk *w, uint32_t *m, const struct vb_spot *spot, uint64_
         m[at] = value;
 }
 
-static size_t field_at(const struct walk *w, const struct vb_line *line, enum vb_field field,
-                       uint32_t n, uint32_t *len)
+static size_t field_at(const struct vb_line *line, enum vb_field field, uint32_t n, uint32_t *len)
 {
     int at = vb_code_field(&line->code, field, n, len);
-    size_t start = (size_t)line->block * VB_WQEBB_BYTES + (size_t)(at < 0 ? 0 : at);
-    return at < 0 || start + *len > w->ring_bytes ? SIZE_MAX : start;
+
+    assert(at >= 0);
+    return (size_t)line->block * VB_WQEBB_BYTES + (size_t)at;
 }
 
 // Whether a field is as the image has it.
@@ -93,8 +95,8 @@ static bool is_kept(const struct walk *w, const uint32_t *m, const struct vb_lin
                     enum vb_field field, uint32_t n)
 {
     uint32_t len;
-    size_t at = field_at(w, line, field, n, &len);
-    return at != SIZE_MAX && memcmp(m + at, w->init + at, len * sizeof *m) == 0;
+    size_t at = field_at(line, field, n, &len);
+    return memcmp(m + at, w->init + at, len * sizeof *m) == 0;
 }
 
 // Anything may have been written to the memory of that key.
@@ -110,14 +112,6 @@ static void spoil(struct walk *w, uint32_t *m, const struct vb_ref *key, bool ke
 }
 
 // ---- copies
-
-static uint64_t list_bytes(const struct vb_line *line)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < line->code.num_sge; i++)
-        bytes += line->code.sge[i].len;
-    return bytes;
-}
 
 static void scatter(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
@@ -139,7 +133,7 @@ static void do_read(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
     bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR, 0);
 
-    for (uint64_t i = 0; i < list_bytes(line); i++)
+    for (uint64_t i = 0; i < vb_list_bytes(&line->code); i++)
         w->copy[i] = known ? get(w, m, &line->raddr.to, i) : fresh(w);
     scatter(w, m, line);
 }
@@ -148,10 +142,9 @@ static uint64_t gather(struct walk *w, const uint32_t *m, const struct vb_line *
 {
     uint64_t bytes = 0;
     uint32_t len;
-    size_t data = field_at(w, line, VB_FIELD_DATA, 0, &len);
 
     for (uint32_t i = 0; i < line->code.inline_len; i++)
-        w->copy[bytes++] = data == SIZE_MAX ? fresh(w) : m[data + i];
+        w->copy[bytes++] = m[field_at(line, VB_FIELD_DATA, i, &len)];
     for (uint32_t i = 0; i < line->code.num_sge; i++) {
         bool known = line->sge[i].known && is_kept(w, m, line, VB_FIELD_ADDR, i);
         for (uint32_t k = 0; k < line->code.sge[i].len; k++)
@@ -258,13 +251,9 @@ static void do_write(struct walk *w, uint32_t *m, const struct vb_line *line)
 static bool compare_swap(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
     uint32_t len, equal = 0;
-    size_t compare = field_at(w, line, VB_FIELD_COMPARE, 0, &len);
-    size_t swap = field_at(w, line, VB_FIELD_SWAP, 0, &len);
+    size_t compare = field_at(line, VB_FIELD_COMPARE, 0, &len);
+    size_t swap = field_at(line, VB_FIELD_SWAP, 0, &len);
 
-    if (compare == SIZE_MAX || swap == SIZE_MAX || len != WORD) {
-        give_up(w);
-        return true;
-    }
     for (uint32_t i = 0; i < WORD; i++) {
         uint32_t is = get(w, m, &line->raddr.to, i), want = m[compare + WORD - 1 - i];
         if (is < NAMES && want < NAMES && is != want)
@@ -289,7 +278,7 @@ static enum reach do_atomic(struct walk *w, uint32_t *m, const struct vb_line *l
     else
         for (uint32_t i = 0; i < WORD; i++)
             put(w, m, &line->raddr.to, i, fresh(w));
-    for (uint64_t i = 0; i < list_bytes(line); i++)
+    for (uint64_t i = 0; i < vb_list_bytes(&line->code); i++)
         w->copy[i] = fresh(w);
     scatter(w, m, line);
     return acts ? ACTS : FAILS;
@@ -307,13 +296,7 @@ static enum reach execute(struct walk *w, uint32_t *m, const struct vb_line *lin
     case VB_WQE_ATOMIC_FA:
     case VB_WQE_MASKED_CS:
     case VB_WQE_MASKED_FA: return do_atomic(w, m, line);
-    case VB_WQE_NOP:
-    case VB_WQE_WAIT:
-    case VB_WQE_SEND_EN:
-    case VB_WQE_RECV_EN:
-    case VB_WQE_SEND:
-    case VB_WQE_SEND_IMM: return ACTS;
-    default: give_up(w); return ACTS;
+    default: return ACTS; // it writes nothing here
     }
 }
 
@@ -327,8 +310,8 @@ static const struct vb_line *entry_at(const struct walk *w, const uint32_t *m, u
         return NULL;
     if (line->code.opcode == VB_WQE_NOP)
         return line;
-    return !line->wrong && list_bytes(line) <= BYTES_MAX && is_kept(w, m, line, VB_FIELD_DS, 0) &&
-                   is_kept(w, m, line, VB_FIELD_OPMOD, 0)
+    return !line->wrong && vb_list_bytes(&line->code) <= BYTES_MAX &&
+                   is_kept(w, m, line, VB_FIELD_DS, 0) && is_kept(w, m, line, VB_FIELD_OPMOD, 0)
                ? line
                : NULL;
 }
@@ -350,11 +333,11 @@ static void reach(struct walk *w, uint32_t block, uint32_t *m)
 {
     uint32_t **ahead = &w->ahead[block % WINDOW];
 
-    if (block < w->s->image->queue[w->queue].filled && !*ahead) {
+    if (!*ahead) {
         *ahead = m;
         return;
     }
-    for (size_t i = 0; block < w->s->image->queue[w->queue].filled && i < w->bytes; i++)
+    for (size_t i = 0; i < w->bytes; i++)
         if ((*ahead)[i] != m[i])
             (*ahead)[i] = fresh(w);
     free(m);
@@ -367,7 +350,7 @@ static void go_on(struct walk *w, uint32_t block, uint32_t *m, uint32_t steps)
             continue;
         uint32_t *more = malloc(w->bytes * sizeof *more);
         if (!more) {
-            give_up(w);
+            lack_memory(w);
             break;
         }
         memcpy(more, m, w->bytes * sizeof *more);
@@ -396,8 +379,6 @@ static void walk_queue(struct walk *w)
         else
             reach(w, b + (uint32_t)__builtin_ctz(steps), m);
     }
-    for (uint32_t i = 0; i < WINDOW; i++)
-        free(w->ahead[i]);
 }
 
 // ---- memory as it is loaded
@@ -442,27 +423,34 @@ static bool is_alone(const struct vb_statics *s, uint32_t queue)
     return !s->wild;
 }
 
+static bool make_room(struct walk *w)
+{
+    w->init = malloc(w->bytes * sizeof *w->init);
+    w->ahead[0] = malloc(w->bytes * sizeof *w->init);
+    w->copy = malloc(BYTES_MAX * sizeof *w->copy);
+    return w->base && w->init && w->ahead[0] && w->copy;
+}
+
 static void find(const struct vb_statics *s, uint32_t queue, struct vb_values *out)
 {
     struct walk w = {.s = s, .queue = queue, .out = out, .name = NAMES};
 
     w.ring_bytes = w.bytes = (size_t)s->image->queue[queue].blocks * VB_WQEBB_BYTES;
-    w.base = calloc(s->image->regions + 1, sizeof *w.base);
+    w.base = calloc(s->image->regions, sizeof *w.base);
     for (uint32_t i = 0; w.base && i < s->image->regions; i++) {
         w.base[i] = s->stored[i] ? w.bytes : SIZE_MAX;
         w.bytes += s->stored[i] ? s->image->region[i].bytes : 0;
     }
-    bool small = w.bytes <= BYTES_MAX;
-    w.init = small ? malloc(w.bytes * sizeof *w.init) : NULL;
-    w.ahead[0] = small ? malloc(w.bytes * sizeof *w.init) : NULL;
-    w.copy = malloc((BYTES_MAX + VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES) * sizeof *w.copy);
-    if (w.base && w.init && w.ahead[0] && w.copy) {
+    if (w.bytes > BYTES_MAX) {
+        give_up(&w);
+    } else if (make_room(&w)) {
         load(&w, w.ahead[0]);
         walk_queue(&w);
     } else {
-        out->failed = true;
-        free(w.ahead[0]);
+        lack_memory(&w);
     }
+    for (uint32_t i = 0; i < WINDOW; i++)
+        free(w.ahead[i]);
     free(w.base);
     free(w.init);
     free(w.copy);
@@ -472,28 +460,22 @@ static void find(const struct vb_statics *s, uint32_t queue, struct vb_values *o
 
 bool vb_is_idle(struct vb_statics *s, const struct vb_line *line, bool remote)
 {
-    struct vb_values **v = &s->value[line->queue];
+    struct vb_values *v = &s->value[line->queue];
 
-    if (!*v) {
-        *v = calloc(1, sizeof **v);
-        if (!*v)
-            return false;
-        (*v)->acts = calloc(s->image->queue[line->queue].blocks, 1);
-        (*v)->failed = !(*v)->acts || !is_alone(s, line->queue);
-        if (!(*v)->failed)
-            find(s, line->queue, *v);
+    if (!v->acts && !v->failed) {
+        v->acts = calloc(s->image->queue[line->queue].blocks, 1);
+        s->out->no_memory |= !v->acts;
+        v->failed = !v->acts || !is_alone(s, line->queue);
+        if (!v->failed)
+            find(s, line->queue, v);
     }
-    if ((*v)->failed)
-        return false;
-    return (*v)->acts[line->block] == NEVER || (remote && (*v)->acts[line->block] == FAILS);
+    return !v->failed &&
+           (v->acts[line->block] == NEVER || (remote && v->acts[line->block] == FAILS));
 }
 
 void vb_values_free(struct vb_statics *s)
 {
-    for (uint32_t i = 0; s->value && i < s->image->queues; i++) {
-        if (s->value[i])
-            free(s->value[i]->acts);
-        free(s->value[i]);
-    }
+    for (uint32_t i = 0; s->value && i < s->image->queues; i++)
+        free(s->value[i].acts);
     free(s->value);
 }

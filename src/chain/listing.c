@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ enum {
 static uint32_t *index_relocs(const struct vb_image *image, enum vb_place_kind kind, uint32_t queue,
                               size_t bytes)
 {
-    uint32_t *cell = calloc(bytes / CELL_BYTES + 1, sizeof *cell);
+    uint32_t *cell = calloc(bytes / CELL_BYTES, sizeof *cell);
 
     for (uint32_t i = 0; cell && i < image->relocs; i++) {
         const struct vb_spot *at = &image->reloc[i].at;
@@ -81,8 +82,7 @@ static void resolve(const struct vb_image *image, const uint32_t *cell, struct v
     }
     for (uint32_t i = 0; i < line->code.num_sge; i++) {
         at = vb_code_field(&line->code, VB_FIELD_ADDR, i, &len);
-        if (at < 0)
-            continue;
+        assert(at >= 0);
         line->sge[i] = ref_at(image, cell, base + (uint32_t)at, VB_RELOC_ADDR);
         line->key[i] = ref_at(image, cell, base + (uint32_t)at - 4, VB_RELOC_KEY);
     }
@@ -117,14 +117,10 @@ static bool list_queue(struct vb_listing *l, uint32_t queue)
     const struct vb_image_queue *q = &image->queue[queue];
     uint32_t *cell = index_relocs(image, VB_IN_SEND, queue, (size_t)q->blocks * VB_WQEBB_BYTES);
 
-    l->at[queue] = calloc(q->blocks + 1, sizeof **l->at);
-    struct vb_line *more = realloc(l->line, (l->lines + q->filled + 1) * sizeof *more);
-    if (more)
-        l->line = more;
-    bool room = cell && l->at[queue] && more;
+    l->at[queue] = calloc(q->blocks, sizeof **l->at);
+    bool room = cell && l->at[queue];
     for (uint32_t block = 0; room && block < q->filled;) {
         struct vb_line *line = &l->line[l->lines++];
-        memset(line, 0, sizeof *line);
         line->queue = queue;
         line->block = block;
         line->wrong = judge(q, block, line);
@@ -143,7 +139,8 @@ static void list_recv(struct vb_listing *l, const uint32_t *cell, uint32_t queue
 {
     const struct vb_image_queue *q = &l->image->queue[queue];
 
-    for (uint32_t i = 0; i < q->recv_stride / VB_WQE_SEG_BYTES && i < VB_MAX_SGE; i++) {
+    assert(q->recv_stride <= VB_MAX_SGE * VB_WQE_SEG_BYTES);
+    for (uint32_t i = 0; i < q->recv_stride / VB_WQE_SEG_BYTES; i++) {
         uint64_t offset = (uint64_t)entry * q->recv_stride + (uint64_t)i * VB_WQE_SEG_BYTES;
         uint32_t len = vb_get_be32(q->recv + offset);
         if (len == 0 && vb_get_be32(q->recv + offset + 4) == VB_WQE_LKEY_END)
@@ -161,27 +158,29 @@ static bool list_recvs(struct vb_listing *l, uint32_t queue)
 {
     const struct vb_image_queue *q = &l->image->queue[queue];
     uint32_t *cell = index_relocs(l->image, VB_IN_RECV, queue, (size_t)q->recvs * q->recv_stride);
-    struct vb_scatter_line *more =
-        realloc(l->scatter, (l->scatters + (size_t)q->recv_filled * VB_MAX_SGE + 1) * sizeof *more);
 
-    if (more)
-        l->scatter = more;
-    bool room = cell && more;
-    for (uint32_t i = 0; room && i < q->recv_filled; i++)
+    for (uint32_t i = 0; cell && i < q->recv_filled; i++)
         list_recv(l, cell, queue, i);
     free(cell);
-    return room;
+    return cell != NULL;
 }
 
 struct vb_listing *vb_listing_make(const struct vb_image *image)
 {
     struct vb_listing *l = calloc(1, sizeof *l);
+    size_t blocks = 0, receives = 0;
 
     if (!l)
         return NULL;
+    for (uint32_t i = 0; i < image->queues; i++) {
+        blocks += image->queue[i].filled;
+        receives += image->queue[i].recv_filled;
+    }
     l->image = image;
-    l->at = calloc(image->queues + 1, sizeof *l->at);
-    bool room = l->at != NULL;
+    l->at = calloc(image->queues, sizeof *l->at);
+    l->line = calloc(blocks, sizeof *l->line);
+    l->scatter = calloc(receives * VB_MAX_SGE, sizeof *l->scatter);
+    bool room = l->at && l->line && l->scatter;
     for (uint32_t i = 0; room && i < image->queues; i++)
         room = list_queue(l, i) && list_recvs(l, i);
     if (room)
@@ -204,7 +203,7 @@ void vb_listing_free(struct vb_listing *l)
 
 const struct vb_line *vb_listing_line(const struct vb_listing *l, uint32_t queue, uint32_t block)
 {
-    if (queue >= l->image->queues || block >= l->image->queue[queue].blocks)
+    if (block >= l->image->queue[queue].blocks)
         return NULL;
     uint32_t i = l->at[queue][block];
     return i ? &l->line[i - 1] : NULL;
@@ -248,10 +247,8 @@ static int short_name(const struct vb_listing *l, uint32_t queue, uint32_t block
 {
     const struct vb_image *image = l->image;
     const struct vb_image_label *label = nearest(image, queue, block);
-
-    if (queue >= image->queues)
-        return snprintf(text, VB_LISTING_TEXT, "nobody");
     const char *name = image->queue[queue].name;
+
     if (!label)
         return snprintf(text, VB_LISTING_TEXT, "%s#%u", name, block);
     if (label->block == block)
@@ -271,8 +268,7 @@ void vb_listing_name(const struct vb_listing *l, uint32_t queue, uint32_t block,
 
 void vb_listing_recv_name(const struct vb_listing *l, uint32_t queue, uint32_t entry, char *text)
 {
-    snprintf(text, VB_LISTING_TEXT, "%s:recv%u",
-             queue < l->image->queues ? l->image->queue[queue].name : "?", entry);
+    snprintf(text, VB_LISTING_TEXT, "%s:recv%u", l->image->queue[queue].name, entry);
 }
 
 void vb_listing_actor_name(const struct vb_listing *l, struct vb_actor who, char *text)

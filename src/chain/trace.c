@@ -2,6 +2,7 @@
 // Printing what a program does.
 #include "chain/trace.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -19,9 +20,8 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *t, const char
     va_start(args, format);
     int n = vsnprintf(t->at + t->len, t->room - t->len, format, args);
     va_end(args);
-    t->len += n < 0 ? 0 : (size_t)n;
-    if (t->len >= t->room) // cut off
-        t->len = t->room - 1;
+    assert(n >= 0 && (size_t)n < t->room - t->len); // VB_TRACE_BYTES are enough
+    t->len += (size_t)n;
 }
 
 static void put_hex(struct text *to, const uint8_t *bytes, uint32_t len)
@@ -42,8 +42,7 @@ static const char *kind_name(enum vb_step_kind kind)
     case VB_STEP_EXEC: return "exec";
     case VB_STEP_COMPLETE: return "complete";
     case VB_STEP_FRAME_IN: return "message";
-    case VB_STEP_FRAME_OUT: return "send";
-    default: return "other";
+    default: return "send";
     }
 }
 
@@ -196,7 +195,6 @@ size_t vb_trace_print(char *text, enum vb_trace_form form, const struct vb_watch
 {
     struct text to = {.at = text, .room = VB_TRACE_BYTES};
 
-    text[0] = 0;
     if (!tells_something(event))
         return 0;
     if (form == VB_TRACE_JSON)

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "wire/opcode.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,8 +94,8 @@ static struct vb_actor sender(const struct vb_watch *w, uint32_t queue, uint64_t
 
 static struct vb_actor receiver(const struct vb_watch *w, uint32_t queue, uint64_t counter)
 {
-    uint32_t recvs = w->image->queue[queue].recvs;
-    return (struct vb_actor){true, true, queue, recvs ? (uint32_t)(counter & (recvs - 1)) : 0};
+    return (struct vb_actor){true, true, queue,
+                             (uint32_t)(counter & (w->image->queue[queue].recvs - 1))};
 }
 
 // ---- life
@@ -146,9 +147,9 @@ struct vb_watch *vb_watch_make(struct vb_machine *m, const struct vb_image *imag
     w->image = image;
     w->start = opts->start;
     w->listing = vb_listing_make(image);
-    w->area = calloc(2 * image->queues + image->regions + 1, sizeof *w->area);
-    w->queue = calloc(image->queues + 1, sizeof *w->queue);
-    w->cq = calloc(image->cqs + 1, sizeof *w->cq);
+    w->area = calloc(2 * (size_t)image->queues + image->regions, sizeof *w->area);
+    w->queue = calloc(image->queues, sizeof *w->queue);
+    w->cq = calloc(image->cqs, sizeof *w->cq);
     bool room = w->listing && w->area && w->queue && w->cq && add_areas(w);
     for (uint32_t i = 0; room && i < image->queues; i++) {
         w->queue[i].executed = w->queue[i].received = opts->start;
@@ -451,22 +452,20 @@ static void end_wait(struct vb_watch *w, const uint8_t *code, struct vb_watch_ev
 
 static void executed(struct vb_watch *w, struct vb_watch_event *e)
 {
-    struct queue *q = &w->queue[e->who.queue];
     static const uint8_t nothing[SNAP_BYTES];
+    struct queue *q = &w->queue[e->who.queue];
     uint32_t i = 0;
 
     e->code = nothing;
-    while (i < q->snaps && q->snap[i].counter != e->counter)
+    while (i < q->snaps && q->snap[i].counter != e->counter) // those before it were skipped
         i++;
-    if (i == q->snaps)
+    if (i == q->snaps) // it is sent once more
         return;
     struct snap s = q->snap[i];
     q->snaps -= i + 1;
     memmove(q->snap, q->snap + i + 1, q->snaps * sizeof *q->snap);
-    if (q->snap_room > q->snaps) { // the event's copy lives until the next one
-        q->snap[q->snaps] = s;
-        e->code = q->snap[q->snaps].code;
-    }
+    q->snap[q->snaps] = s; // the event's copy lives until the next one
+    e->code = q->snap[q->snaps].code;
     find_dirt(w, &s, e);
     q->executed = s.counter + ((s.code[7] & VB_WQE_DS_MASK) + 3u) / 4;
     q->sending = e->who;
@@ -505,8 +504,7 @@ bool vb_watch_waiting(const struct vb_watch *w, uint32_t queue, struct vb_actor 
 static void completed(struct vb_watch *w, uint32_t cqn, struct vb_watch_event *e)
 {
     int i = vb_machine_cq(w->m, cqn);
-    if (i < 0)
-        return;
+    assert(i >= 0);
     struct cq *cq = &w->cq[i];
     e->cq = (uint32_t)i;
     e->number = cq->produced;

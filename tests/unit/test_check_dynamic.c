@@ -51,13 +51,14 @@ static void say_findings(FILE *to, const struct vb_image *image, const char *tex
     struct requests r;
 
     read_requests(&r, image, text);
-    const struct vb_check_opts opts = {.depth = check_number(text, "defaults", 0) ? NULL : depth,
-                                       .depths = check_number(text, "depths", 2),
-                                       .seeds = check_number(text, "seeds", check_number(text, "defaults", 0) ? 0 : 2),
-                                       .steps_max = check_number(text, "steps", STEPS_MAX),
-                                       .shared_bytes = check_number(text, "shared", 0),
-                                       .request = r.request,
-                                       .requests = r.count};
+    const struct vb_check_opts opts = {
+        .depth = check_number(text, "defaults", 0) ? NULL : depth,
+        .depths = check_number(text, "depths", 2),
+        .seeds = check_number(text, "seeds", check_number(text, "defaults", 0) ? 0 : 2),
+        .steps_max = check_number(text, "steps", STEPS_MAX),
+        .shared_bytes = check_number(text, "shared", 0),
+        .request = r.request,
+        .requests = r.count};
     vb_check_dynamic(image, &opts, &found);
     check_print(to, image, &found);
     vb_findings_free(&found);

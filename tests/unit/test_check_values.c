@@ -215,12 +215,12 @@ static bool can_be(const struct row *r, uint32_t value)
     struct vb_findings found = {.count = 0};
     char error[VB_IMAGE_TEXT] = "", text[2048];
     bool can = false;
-    int len = snprintf(text, sizeof text,
-                       "%s%s\nread %s -> n.qpn:3\no: send_en M 32\n"
-                       "c: cas n.ctrl compare 0x04%02x%02x%02x00000000 swap 0x0800000000000000 -> "
-                       "data:8\nn: nop idx 0 ds 4\nnop\n%s",
-                       before, r->what, r->from, value & 0xff, value >> 8 & 0xff, value >> 16,
-                       r->after);
+    int len =
+        snprintf(text, sizeof text,
+                 "%s%s\nread %s -> n.qpn:3\no: send_en M 32\n"
+                 "c: cas n.ctrl compare 0x04%02x%02x%02x00000000 swap 0x0800000000000000 -> "
+                 "data:8\nn: nop idx 0 ds 4\nnop\n%s",
+                 before, r->what, r->from, value & 0xff, value >> 8 & 0xff, value >> 16, r->after);
 
     assert_in_range(len, 1, sizeof text - 1);
     struct vb_image *image = vb_asm(text, (size_t)len, error);
@@ -300,10 +300,11 @@ static void test_ways(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        snprintf(what, sizeof what,
-                 "write data+64 <- fixed:3\nread box -> j.qpn\n"
-                 "cas j.ctrl compare 0x0400000000000000 swap 0x0800000000000000 -> other:8\nj: nop idx 0 ds 4\n%s",
-                 ways[i].skipped);
+        snprintf(
+            what, sizeof what,
+            "write data+64 <- fixed:3\nread box -> j.qpn\n"
+            "cas j.ctrl compare 0x0400000000000000 swap 0x0800000000000000 -> other:8\nj: nop idx 0 ds 4\n%s",
+            ways[i].skipped);
         const struct row r = {what, "data+64", ways[i].value, ways[i].known, ""};
         wrong += judge(&r);
     }
