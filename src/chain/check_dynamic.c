@@ -224,8 +224,7 @@ static void judge_rest(struct check *c, struct vb_watch *w, uint32_t queue,
 
 static bool opens_itself(const struct check *c, uint32_t queue)
 {
-    for (uint32_t i = 0; i < c->listing->lines; i++) {
-        const struct vb_line *line = &c->listing->line[i];
+    VB_FOR_LINES (line, c->listing) {
         if (line->queue == queue && line->code.opcode == VB_WQE_SEND_EN &&
             line->object == (int)queue)
             return true;
@@ -316,7 +315,7 @@ static void depends(struct check *c, const struct outcome *b, struct vb_actor in
 static void compare_memory(struct check *c, const struct outcome *b)
 {
     const struct outcome *a = &c->first;
-    char what[VB_IMAGE_NAME + 64];
+    char what[VB_LISTING_TEXT];
     size_t at = 0;
 
     for (uint32_t i = 0; i < c->image->regions; i++) {

@@ -13,19 +13,11 @@ enum {
 
 // ---- bytes of the program's own that an entry may write
 
-static void store_all(struct vb_statics *s)
-{
-    for (uint32_t i = 0; i < s->image->regions; i++)
-        if (s->stored[i])
-            memset(s->stored[i], 1, s->image->region[i].bytes);
-    s->wild = true;
-}
-
 // Somewhere in the memory that the key is of.
 static void store_under(struct vb_statics *s, const struct vb_ref *key, bool known)
 {
     if (!known || !key->known || key->to.kind == VB_IN_SEND)
-        store_all(s);
+        s->wild = true;
     else if (key->to.kind == VB_IN_DATA && s->stored[key->to.index])
         memset(s->stored[key->to.index], 1, s->image->region[key->to.index].bytes);
 }
@@ -42,11 +34,11 @@ static void store_at(struct vb_statics *s, const struct vb_spot *to, uint64_t le
 static void store_list(struct vb_statics *s, const struct vb_line *line)
 {
     for (uint32_t i = 0; i < line->code.num_sge; i++) {
-        if (line->sge[i].known && !vb_patched(s, line, VB_FIELD_ADDR, i) &&
-            !vb_patched(s, line, VB_FIELD_LEN, i))
+        if (line->sge[i].known && !vb_patched_in(s, line, VB_FIELD_ADDR, i) &&
+            !vb_patched_in(s, line, VB_FIELD_LEN, i))
             store_at(s, &line->sge[i].to, line->code.sge[i].len);
         else
-            store_under(s, &line->key[i], !vb_patched(s, line, VB_FIELD_KEY, i));
+            store_under(s, &line->key[i], !vb_patched_in(s, line, VB_FIELD_KEY, i));
     }
 }
 
@@ -57,14 +49,13 @@ static void store_remote(struct vb_statics *s, const struct vb_line *line)
     bool lengths = true;
 
     for (uint32_t i = 0; i < line->code.num_sge; i++)
-        lengths &= !vb_patched(s, line, VB_FIELD_LEN, i);
-    if (!line->raddr.known || !lengths || vb_patched(s, line, VB_FIELD_RADDR, 0)) {
-        store_under(s, &line->rkey, !vb_patched(s, line, VB_FIELD_RKEY, 0));
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        if (a[i].remote && a[i].write)
-            store_at(s, &a[i].spot, a[i].len);
+        lengths &= !vb_patched_in(s, line, VB_FIELD_LEN, i);
+    if (!line->raddr.known || !lengths || vb_patched(s, line, VB_FIELD_RADDR))
+        store_under(s, &line->rkey, !vb_patched(s, line, VB_FIELD_RKEY));
+    else
+        for (uint32_t i = 0; i < n; i++)
+            if (a[i].remote)
+                store_at(s, &a[i].spot, a[i].len);
 }
 
 // Whether an atomic may make an entry another operation.
@@ -80,16 +71,16 @@ static bool turns(const struct vb_statics *s, const struct vb_line *line)
     if (!victim || (in_block > OPCODE_AT && in_block <= VB_WQEBB_BYTES - 8 + OPCODE_AT))
         return false;
     return line->code.opcode != VB_WQE_ATOMIC_CS || in_block != 0 ||
-           vb_patched(s, line, VB_FIELD_SWAP, 0) ||
+           vb_patched(s, line, VB_FIELD_SWAP) ||
            (line->code.swap_add >> 24 & 0xff) != victim->code.opcode;
 }
 
 static void store_line(struct vb_statics *s, const struct vb_line *line)
 {
-    uint8_t opcode = vb_patched(s, line, VB_FIELD_OPCODE, 0);
+    uint8_t opcode = vb_patched(s, line, VB_FIELD_OPCODE);
 
     if (line->wrong || opcode & (VB_PATCHED | VB_PATCHED_BY_CLIENT) || turns(s, line)) {
-        store_all(s); // it may become anything
+        s->wild = true; // it may become anything
         return;
     }
     bool writes = line->code.opcode == VB_WQE_WRITE || line->code.opcode == VB_WQE_WRITE_IMM;
@@ -101,12 +92,11 @@ static void store_line(struct vb_statics *s, const struct vb_line *line)
 
 static void store_receives(struct vb_statics *s)
 {
-    for (uint32_t i = 0; i < s->listing->scatters; i++) {
-        const struct vb_scatter_line *part = &s->listing->scatter[i];
+    VB_FOR_PARTS (part, s->listing) {
         if (part->to.known)
             store_at(s, &part->to.to, part->len);
         else if (part->len)
-            store_all(s);
+            s->wild = true;
     }
 }
 
@@ -126,7 +116,7 @@ static int copied(const struct vb_statics *s, const struct vb_line *line, uint64
     const struct vb_spot *from = &line->raddr.to;
 
     if (line->code.opcode != VB_WQE_READ || !line->raddr.known || from->kind != VB_IN_DATA ||
-        vb_patched(s, line, VB_FIELD_RADDR, 0) || !s->stored[from->index])
+        vb_patched(s, line, VB_FIELD_RADDR) || !s->stored[from->index])
         return -1;
     uint64_t at = from->offset + behind;
     return at < s->image->region[from->index].bytes && !s->stored[from->index][at]
@@ -150,7 +140,7 @@ static void add_lengths(struct vb_statics *s, const struct vb_line *line)
             if (at % VB_WQEBB_BYTES != DS_AT)
                 continue;
             bool swaps = line->code.opcode == VB_WQE_ATOMIC_CS && a[i].remote && k == DS_AT &&
-                         !vb_patched(s, line, VB_FIELD_SWAP, 0);
+                         !vb_patched(s, line, VB_FIELD_SWAP);
             add_length(s, a[i].spot.index, at,
                        swaps         ? (int)(line->code.swap_add >> 56)
                        : a[i].remote ? -1
@@ -182,8 +172,8 @@ bool vb_jumps_find(struct vb_statics *s)
     if (!make_maps(s))
         return false;
     store_receives(s);
-    for (uint32_t i = 0; i < l->lines; i++)
-        store_line(s, &l->line[i]);
+    VB_FOR_LINES (line, l)
+        store_line(s, line);
     for (uint32_t q = 0; q < s->image->queues; q++)
         for (uint32_t b = 0; b < s->image->queue[q].blocks; b++) {
             uint64_t at = (uint64_t)b * VB_WQEBB_BYTES + DS_AT;
@@ -192,9 +182,9 @@ bool vb_jumps_find(struct vb_statics *s)
                            ? -1
                            : (int)(s->image->queue[q].code[at] & VB_WQE_DS_MASK));
         }
-    for (uint32_t i = 0; i < l->lines; i++)
-        if (!l->line[i].wrong)
-            add_lengths(s, &l->line[i]);
+    VB_FOR_LINES (line, l)
+        if (!line->wrong)
+            add_lengths(s, line);
     return true;
 }
 
@@ -210,14 +200,13 @@ void vb_jumps_free(struct vb_statics *s)
 
 bool vb_is_passed(const struct vb_statics *s, const struct vb_line *line, uint32_t before)
 {
-    uint32_t first = line->block < VB_WQE_MAX_BLOCKS ? 0 : line->block - VB_WQE_MAX_BLOCKS;
-
-    for (uint32_t b = first; b < line->block; b++) {
+    for (uint32_t back = 1; back < VB_WQE_MAX_BLOCKS && back <= line->block; back++) {
+        uint32_t b = line->block - back;
         const struct vb_line *nop = vb_listing_line(s->listing, line->queue, b);
         if (!nop || nop->block != b || (!nop->wrong && nop->code.opcode != VB_WQE_NOP))
             continue;
-        for (uint32_t n = 1; n <= VB_WQE_MAX_BLOCKS; n++)
-            if (s->length[line->queue][b] >> n & 1 && b + n > line->block && b + n <= before)
+        for (uint32_t n = back + 1; n <= VB_WQE_MAX_BLOCKS; n++)
+            if (s->length[line->queue][b] >> n & 1 && b + n <= before)
                 return false;
     }
     return true;

@@ -74,7 +74,7 @@ static void check_target(struct vb_statics *s, struct vb_actor who, const struct
         len, place, end - at);
 }
 
-static bool is_key(enum vb_field field)
+static bool is_key(int field)
 {
     return field == VB_FIELD_RKEY || field == VB_FIELD_KEY || field == VB_FIELD_OBJECT;
 }
@@ -92,7 +92,7 @@ static const struct vb_line *key_under(const struct vb_statics *s, const struct 
             continue;
         int field = vb_listing_field(
             line, (uint32_t)(offset - (uint64_t)line->block * VB_WQEBB_BYTES), &n, &begin, &room);
-        if (field >= 0 && is_key((enum vb_field)field))
+        if (is_key(field))
             return line;
     }
     return NULL;
@@ -117,16 +117,13 @@ static void check_key(struct vb_statics *s, struct vb_actor who, const struct vb
 static bool is_tainted(const struct vb_statics *s, const struct vb_line *line,
                        const struct vb_access *source)
 {
-    const struct vb_listing *l = s->listing;
-
     if (source->spot.kind == VB_IN_DATA &&
         s->image->region[source->spot.index].kind == VB_REGION_PEER)
         return true;
-    if (source->remote && vb_patched(s, line, VB_FIELD_RADDR, 0) & VB_PATCHED_BY_CLIENT)
+    if (source->remote && vb_patched(s, line, VB_FIELD_RADDR) & VB_PATCHED_BY_CLIENT)
         return true;
-    for (uint32_t i = 0; i < l->scatters; i++)
-        if (l->scatter[i].to.known &&
-            vb_spots_meet(&l->scatter[i].to.to, l->scatter[i].len, &source->spot, source->len))
+    VB_FOR_PARTS (part, s->listing)
+        if (part->to.known && vb_spots_meet(&part->to.to, part->len, &source->spot, source->len))
             return true;
     return false;
 }
@@ -175,16 +172,16 @@ static void check_unset(struct vb_statics *s, const struct vb_line *line)
 
     for (uint32_t i = 0; i < c->num_sge; i++) {
         bytes += c->sge[i].len;
-        if (c->sge[i].len && !line->sge[i].known && !vb_patched(s, line, VB_FIELD_ADDR, i))
+        if (c->sge[i].len && !line->sge[i].known && !vb_patched_in(s, line, VB_FIELD_ADDR, i))
             field = "the address of a part";
-        if (c->sge[i].len && !line->key[i].known && !vb_patched(s, line, VB_FIELD_KEY, i))
+        if (c->sge[i].len && !line->key[i].known && !vb_patched_in(s, line, VB_FIELD_KEY, i))
             field = "the key of a part";
     }
     bool remote = c->opcode == VB_WQE_READ || c->opcode == VB_WQE_WRITE ||
                   c->opcode == VB_WQE_WRITE_IMM || vb_is_atomic(line);
-    if (remote && bytes && !line->raddr.known && !vb_patched(s, line, VB_FIELD_RADDR, 0))
+    if (remote && bytes && !line->raddr.known && !vb_patched(s, line, VB_FIELD_RADDR))
         field = "the remote address";
-    if (remote && bytes && !line->rkey.known && !vb_patched(s, line, VB_FIELD_RKEY, 0))
+    if (remote && bytes && !line->rkey.known && !vb_patched(s, line, VB_FIELD_RKEY))
         field = "the remote key";
     if (field)
         vb_findings_add(
@@ -211,29 +208,28 @@ static void check_overlap(struct vb_statics *s, struct vb_actor who, const struc
 static void check_operand(struct vb_statics *s, const struct vb_line *line)
 {
     uint32_t len;
-    int compare = vb_code_field(&line->code, VB_FIELD_COMPARE, 0, &len);
 
-    if (line->code.opcode != VB_WQE_ATOMIC_CS || compare < 0 || !line->raddr.known ||
+    if (line->code.opcode != VB_WQE_ATOMIC_CS || !line->raddr.known ||
         line->raddr.to.kind != VB_IN_SEND || line->raddr.to.offset % VB_WQEBB_BYTES ||
-        !vb_patched(s, line, VB_FIELD_COMPARE, 0))
+        !vb_patched(s, line, VB_FIELD_COMPARE))
         return;
+    int compare = vb_code_field(&line->code, VB_FIELD_COMPARE, 0, &len);
     const uint8_t *left = s->patch[line->queue] + (size_t)line->block * VB_WQEBB_BYTES + compare;
     const uint8_t *right = s->patch[line->raddr.to.index] + line->raddr.to.offset;
     const struct vb_line *victim = vb_listing_line(
         s->listing, line->raddr.to.index, (uint32_t)(line->raddr.to.offset / VB_WQEBB_BYTES));
     char name[VB_LISTING_TEXT];
     vb_listing_actor_name(s->listing, vb_line_actor(victim), name);
-    for (uint32_t i = 0; i < 8; i++) {
-        uint32_t mirrored = 7 - i;
-        bool l = left[i] & (VB_PATCHED | VB_PATCHED_BY_CLIENT);
-        bool r = right[mirrored] & (VB_PATCHED | VB_PATCHED_BY_CLIENT);
-        if (mirrored == 3 || mirrored == 7 || l == r)
+    for (uint32_t byte = 7; byte-- > 0;) { // behind them lies the length
+        bool l = left[7 - byte] & (VB_PATCHED | VB_PATCHED_BY_CLIENT);
+        bool r = right[byte] & (VB_PATCHED | VB_PATCHED_BY_CLIENT);
+        if (byte == 3 || l == r) // the opcode
             continue;
         vb_findings_add(s->out, s->listing, VB_CHECK_PARTIAL_PATCH, true, vb_line_actor(line),
                         vb_line_actor(victim),
                         "compares byte %u of %s, of which only one side is filled in. Fill in both "
                         "or neither",
-                        mirrored, name);
+                        byte, name);
         return;
     }
 }
@@ -244,7 +240,7 @@ static void check_line(struct vb_statics *s, const struct vb_line *line)
     uint32_t n = vb_accesses(line, a);
 
     // An address that is filled in is not what the image has; the NIC proves it when it runs.
-    bool filled = vb_patched(s, line, VB_FIELD_RADDR, 0) & VB_PATCHED_BY_CLIENT ||
+    bool filled = vb_patched(s, line, VB_FIELD_RADDR) & VB_PATCHED_BY_CLIENT ||
                   vb_is_filled_in(s, line, VB_FIELD_RADDR);
     for (uint32_t i = 0; i < n; i++) {
         if (!a[i].remote || !filled)
@@ -286,9 +282,9 @@ void vb_check_memory(struct vb_statics *s)
 {
     const struct vb_listing *l = s->listing;
 
-    for (uint32_t i = 0; i < l->lines; i++)
-        if (!l->line[i].wrong)
-            check_line(s, &l->line[i]);
+    VB_FOR_LINES (line, l)
+        if (!line->wrong)
+            check_line(s, line);
     for (uint32_t from = 0, to; from < l->scatters; from = to) {
         for (to = from; to < l->scatters && l->scatter[to].queue == l->scatter[from].queue &&
                         l->scatter[to].entry == l->scatter[from].entry;)

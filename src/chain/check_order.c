@@ -17,8 +17,7 @@ enum {
 static const struct vb_line *opener(const struct vb_statics *s, uint32_t by, uint32_t queue,
                                     uint32_t block, uint32_t before)
 {
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         if (!line->wrong && line->queue == by && line->code.opcode == VB_WQE_SEND_EN &&
             line->object == (int)queue && line->code.index > block &&
             (line->block > before || vb_is_passed(s, line, before)))
@@ -29,8 +28,7 @@ static const struct vb_line *opener(const struct vb_statics *s, uint32_t by, uin
 
 static bool opened_by_others(const struct vb_statics *s, uint32_t by, uint32_t queue)
 {
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         if (line->code.opcode == VB_WQE_SEND_EN && line->queue != by &&
             (line->object == (int)queue || line->object < 0))
             return true;
@@ -112,7 +110,7 @@ static bool is_later_round(const struct vb_statics *s, const struct vb_line *vic
     if (victim->queue != writer->queue)
         return s->circular[victim->queue];
     uint32_t at = (uint32_t)(a->spot.offset - (uint64_t)victim->block * VB_WQEBB_BYTES);
-    return by && vb_patched(s, by, VB_FIELD_INDEX, 0) &&
+    return by && vb_patched(s, by, VB_FIELD_INDEX) &&
            vb_listing_field(victim, at, &n, &begin, &len) == VB_FIELD_INDEX &&
            at + a->len <= begin + len;
 }
@@ -256,8 +254,7 @@ void vb_check_order(struct vb_statics *s)
         s->out->no_memory = true;
         return;
     }
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         struct vb_access a[VB_ACCESSES];
         uint32_t n = vb_accesses(line, a);
         if (line->queue != queue) {
@@ -271,7 +268,7 @@ void vb_check_order(struct vb_statics *s)
             if (a[k].write)
                 check_patch(s, line, &a[k]);
     }
-    for (uint32_t i = 0; i < s->listing->scatters; i++)
-        check_recv_patch(s, &s->listing->scatter[i]);
+    VB_FOR_PARTS (part, s->listing)
+        check_recv_patch(s, part);
     free(p);
 }

@@ -87,8 +87,7 @@ const struct vb_line *vb_producer(const struct vb_statics *s, uint32_t cq, uint3
     const struct vb_line *found = NULL;
 
     *count = 0;
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         if (s->image->queue[line->queue].send_cq != cq || !vb_is_signaled(line))
             continue;
         if (*count == n)
@@ -100,10 +99,10 @@ const struct vb_line *vb_producer(const struct vb_statics *s, uint32_t cq, uint3
 
 // ---- patches
 
-uint8_t vb_patched(const struct vb_statics *s, const struct vb_line *line, enum vb_field field,
-                   uint32_t n)
+uint8_t vb_patched_in(const struct vb_statics *s, const struct vb_line *line, enum vb_field field,
+                      uint32_t n)
 {
-    uint32_t len = 0;
+    uint32_t len;
     int at = line->wrong ? -1 : vb_code_field(&line->code, field, n, &len);
     uint8_t how = 0;
 
@@ -120,7 +119,7 @@ bool vb_is_filled_in(const struct vb_statics *s, const struct vb_line *line, enu
     const struct vb_spot to = {VB_IN_SEND, line->queue,
                                (uint64_t)line->block * VB_WQEBB_BYTES + (uint32_t)at};
 
-    for (uint32_t b = 0; at >= 0 && vb_patched(s, line, field, 0) && b < line->block; b++) {
+    for (uint32_t b = 0; at >= 0 && vb_patched(s, line, field) && b < line->block; b++) {
         const struct vb_line *by = vb_listing_line(s->listing, line->queue, b);
         uint32_t n = by && by->block == b ? vb_accesses(by, a) : 0;
         for (uint32_t k = 0; k < n; k++)
@@ -148,22 +147,19 @@ static bool collect_patches(struct vb_statics *s)
         if (!s->patch[i])
             return false;
     }
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         uint32_t n = vb_accesses(line, a);
         for (uint32_t k = 0; k < n; k++)
             if (a[k].write)
                 mark(s, &a[k].spot, a[k].len,
                      vb_is_atomic(line) && a[k].remote ? VB_PATCHED_BY_ATOMIC : VB_PATCHED);
     }
-    for (uint32_t i = 0; i < s->listing->scatters; i++)
-        if (s->listing->scatter[i].to.known)
-            mark(s, &s->listing->scatter[i].to.to, s->listing->scatter[i].len,
-                 VB_PATCHED_BY_CLIENT);
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_PARTS (part, s->listing)
+        if (part->to.known)
+            mark(s, &part->to.to, part->len, VB_PATCHED_BY_CLIENT);
+    VB_FOR_LINES (line, s->listing) {
         if (line->code.opcode == VB_WQE_SEND_EN && line->object >= 0 &&
-            vb_patched(s, line, VB_FIELD_INDEX, 0))
+            vb_patched(s, line, VB_FIELD_INDEX))
             s->circular[line->object] = true;
     }
     return true;
@@ -184,7 +180,7 @@ static void check_entry(struct vb_statics *s, const struct vb_line *line)
     else if (line->object < 0 &&
              (line->code.opcode == VB_WQE_WAIT || line->code.opcode == VB_WQE_SEND_EN ||
               line->code.opcode == VB_WQE_RECV_EN) &&
-             !vb_patched(s, line, VB_FIELD_OBJECT, 0))
+             !vb_patched(s, line, VB_FIELD_OBJECT))
         vb_findings_add(s->out, s->listing, VB_CHECK_UNSET, false, vb_line_actor(line), vb_nobody(),
                         "names no queue, and nothing fills its object field in. Add a relocation");
 }
@@ -217,7 +213,7 @@ static void check_wait(struct vb_statics *s, const struct vb_line *line)
                         index, name);
         return;
     }
-    bool patched = vb_patched(s, line, VB_FIELD_INDEX, 0) != 0;
+    bool patched = vb_patched(s, line, VB_FIELD_INDEX) != 0;
     if (from || patched || index - count >= VB_HALT_AHEAD)
         return;
     const struct vb_line *last = vb_producer(s, cq, count - 1, &count);
@@ -281,19 +277,19 @@ static void check_open(struct vb_statics *s, const struct vb_line *line)
 static void check_queue_is_opened(struct vb_statics *s, uint32_t queue)
 {
     const struct vb_image_queue *q = &s->image->queue[queue];
-    uint32_t upto = q->open, openers = 0;
+    uint32_t upto = q->open;
+    bool named = false;
 
     if (!q->managed_send || q->filled == 0)
         return;
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         if (line->code.opcode != VB_WQE_SEND_EN || line->wrong)
             continue;
-        if (line->object < 0 || vb_patched(s, line, VB_FIELD_OBJECT, 0))
+        if (line->object < 0 || vb_patched(s, line, VB_FIELD_OBJECT))
             return; // it may open any
         if ((uint32_t)line->object != queue)
             continue;
-        openers++;
+        named = true;
         upto = line->code.index > upto ? line->code.index : upto;
     }
     if (s->circular[queue] || upto >= q->filled)
@@ -306,7 +302,7 @@ static void check_queue_is_opened(struct vb_statics *s, uint32_t queue)
                     first ? vb_line_actor(first) : vb_sender(queue, upto), vb_nobody(),
                     "is never opened: '%s' is managed, and %s. Open it by a SEND_EN, or from the "
                     "start",
-                    q->name, openers ? "all SEND_ENs end before it" : "no SEND_EN names it");
+                    q->name, named ? "all SEND_ENs end before it" : "no SEND_EN names it");
 }
 
 // ---- covers
@@ -361,14 +357,13 @@ static void check_endless(struct vb_statics *s, uint32_t queue)
 {
     const struct vb_line *back = NULL;
 
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         if (stops(line, queue))
             return;
         if (line->queue != queue || line->wrong)
             continue;
         if (line->code.opcode == VB_WQE_SEND_EN && line->object == (int)queue &&
-            vb_patched(s, line, VB_FIELD_INDEX, 0))
+            vb_patched(s, line, VB_FIELD_INDEX))
             back = line;
         if (line->code.opcode == VB_WQE_WAIT && line->object >= 0 &&
             (vb_takes_receives(s->image, (uint32_t)line->object) ||
@@ -386,8 +381,7 @@ static void check_endless(struct vb_statics *s, uint32_t queue)
 
 static void check_lines(struct vb_statics *s)
 {
-    for (uint32_t i = 0; i < s->listing->lines; i++) {
-        const struct vb_line *line = &s->listing->line[i];
+    VB_FOR_LINES (line, s->listing) {
         check_entry(s, line);
         check_cover(s, line);
         if (line->wrong)

@@ -47,9 +47,10 @@ enum {
 uint32_t vb_accesses(const struct vb_line *line, struct vb_access *out);
 bool vb_spots_meet(const struct vb_spot *a, uint64_t a_len, const struct vb_spot *b,
                    uint64_t b_len);
-// The ways in which bytes of a field are patched, all or'ed; 0: not at all, or no such field.
-uint8_t vb_patched(const struct vb_statics *s, const struct vb_line *line, enum vb_field field,
-                   uint32_t n);
+// The ways in which bytes of a field, of data segment `n`, are patched, all or'ed; 0: not at all,
+// or no such field.
+uint8_t vb_patched_in(const struct vb_statics *s, const struct vb_line *line, enum vb_field field,
+                      uint32_t n);
 // Whether an entry before it in its queue writes the field.
 bool vb_is_filled_in(const struct vb_statics *s, const struct vb_line *line, enum vb_field field);
 bool vb_is_signaled(const struct vb_line *line);
@@ -57,6 +58,12 @@ bool vb_takes_receives(const struct vb_image *image, uint32_t cq);
 // The n-th entry that completes into a queue's completion queue, from block 0 on. NULL: none.
 const struct vb_line *vb_producer(const struct vb_statics *s, uint32_t cq, uint32_t n,
                                   uint32_t *count);
+
+static inline uint8_t vb_patched(const struct vb_statics *s, const struct vb_line *line,
+                                 enum vb_field field)
+{
+    return vb_patched_in(s, line, field, 0);
+}
 
 static inline bool vb_is_atomic(const struct vb_line *line)
 {

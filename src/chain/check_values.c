@@ -91,24 +91,28 @@ static size_t field_at(const struct vb_line *line, enum vb_field field, uint32_t
 }
 
 // Whether a field is as the image has it.
-static bool is_kept(const struct walk *w, const uint32_t *m, const struct vb_line *line,
-                    enum vb_field field, uint32_t n)
+static bool is_kept_in(const struct walk *w, const uint32_t *m, const struct vb_line *line,
+                       enum vb_field field, uint32_t n)
 {
     uint32_t len;
     size_t at = field_at(line, field, n, &len);
     return memcmp(m + at, w->init + at, len * sizeof *m) == 0;
 }
 
+static bool is_kept(const struct walk *w, const uint32_t *m, const struct vb_line *line,
+                    enum vb_field field)
+{
+    return is_kept_in(w, m, line, field, 0);
+}
+
 // Anything may have been written to the memory of that key.
 static void spoil(struct walk *w, uint32_t *m, const struct vb_ref *key, bool kept)
 {
-    if (!kept || !key->known || key->to.kind != VB_IN_DATA) {
+    if (!kept || !key->known || key->to.kind != VB_IN_DATA)
         give_up(w);
-        return;
-    }
-    size_t base = w->base[key->to.index];
-    for (size_t i = 0; base != SIZE_MAX && i < w->s->image->region[key->to.index].bytes; i++)
-        m[base + i] = fresh(w);
+    else
+        for (uint64_t i = 0; i < w->s->image->region[key->to.index].bytes; i++)
+            put(w, m, &(struct vb_spot){VB_IN_DATA, key->to.index, i}, 0, fresh(w));
 }
 
 // ---- copies
@@ -119,19 +123,19 @@ static void scatter(struct walk *w, uint32_t *m, const struct vb_line *line)
 
     for (uint32_t i = 0; i < line->code.num_sge; i++) {
         uint32_t len = line->code.sge[i].len;
-        if (line->sge[i].known && is_kept(w, m, line, VB_FIELD_ADDR, i) &&
-            is_kept(w, m, line, VB_FIELD_LEN, i))
+        if (line->sge[i].known && is_kept_in(w, m, line, VB_FIELD_ADDR, i) &&
+            is_kept_in(w, m, line, VB_FIELD_LEN, i))
             for (uint32_t k = 0; k < len; k++)
                 put(w, m, &line->sge[i].to, k, w->copy[behind + k]);
         else
-            spoil(w, m, &line->key[i], is_kept(w, m, line, VB_FIELD_KEY, i));
+            spoil(w, m, &line->key[i], is_kept_in(w, m, line, VB_FIELD_KEY, i));
         behind += len;
     }
 }
 
 static void do_read(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
-    bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR, 0);
+    bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR);
 
     for (uint64_t i = 0; i < vb_list_bytes(&line->code); i++)
         w->copy[i] = known ? get(w, m, &line->raddr.to, i) : fresh(w);
@@ -146,7 +150,7 @@ static uint64_t gather(struct walk *w, const uint32_t *m, const struct vb_line *
     for (uint32_t i = 0; i < line->code.inline_len; i++)
         w->copy[bytes++] = m[field_at(line, VB_FIELD_DATA, i, &len)];
     for (uint32_t i = 0; i < line->code.num_sge; i++) {
-        bool known = line->sge[i].known && is_kept(w, m, line, VB_FIELD_ADDR, i);
+        bool known = line->sge[i].known && is_kept_in(w, m, line, VB_FIELD_ADDR, i);
         for (uint32_t k = 0; k < line->code.sge[i].len; k++)
             w->copy[bytes++] = known ? get(w, m, &line->sge[i].to, k) : fresh(w);
     }
@@ -157,7 +161,6 @@ static uint64_t gather(struct walk *w, const uint32_t *m, const struct vb_line *
 
 static bool number_of(const uint32_t *bytes, uint64_t *number)
 {
-    *number = 0;
     for (uint32_t i = 0; i < WORD; i++) {
         if (bytes[i] >= NAMES)
             return false;
@@ -225,14 +228,14 @@ static void calc_record(struct walk *w, uint8_t op, uint32_t *sum, const uint32_
 static void do_write(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
     uint64_t bytes = gather(w, m, line);
-    bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR, 0);
+    bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR);
 
     if (w->s->image->queue[w->queue].kind != VB_QUEUE_LOOP)
         return;
     for (uint32_t i = 0; i < line->code.num_sge; i++)
-        known &= is_kept(w, m, line, VB_FIELD_LEN, i);
+        known &= is_kept_in(w, m, line, VB_FIELD_LEN, i);
     if (!known) {
-        spoil(w, m, &line->rkey, is_kept(w, m, line, VB_FIELD_RKEY, 0));
+        spoil(w, m, &line->rkey, is_kept(w, m, line, VB_FIELD_RKEY));
         return;
     }
     if (line->code.opmod) {
@@ -269,10 +272,10 @@ static bool compare_swap(struct walk *w, uint32_t *m, const struct vb_line *line
 
 static enum reach do_atomic(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
-    bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR, 0), acts = true;
+    bool known = line->raddr.known && is_kept(w, m, line, VB_FIELD_RADDR), acts = true;
 
     if (!known)
-        spoil(w, m, &line->rkey, is_kept(w, m, line, VB_FIELD_RKEY, 0));
+        spoil(w, m, &line->rkey, is_kept(w, m, line, VB_FIELD_RKEY));
     else if (line->code.opcode == VB_WQE_ATOMIC_CS)
         acts = compare_swap(w, m, line);
     else
@@ -288,16 +291,13 @@ static enum reach do_atomic(struct walk *w, uint32_t *m, const struct vb_line *l
 
 static enum reach execute(struct walk *w, uint32_t *m, const struct vb_line *line)
 {
-    switch (line->code.opcode) {
-    case VB_WQE_READ: do_read(w, m, line); return ACTS;
-    case VB_WQE_WRITE:
-    case VB_WQE_WRITE_IMM: do_write(w, m, line); return ACTS;
-    case VB_WQE_ATOMIC_CS:
-    case VB_WQE_ATOMIC_FA:
-    case VB_WQE_MASKED_CS:
-    case VB_WQE_MASKED_FA: return do_atomic(w, m, line);
-    default: return ACTS; // it writes nothing here
-    }
+    if (vb_is_atomic(line))
+        return do_atomic(w, m, line);
+    if (line->code.opcode == VB_WQE_READ)
+        do_read(w, m, line);
+    else if (line->code.opcode == VB_WQE_WRITE || line->code.opcode == VB_WQE_WRITE_IMM)
+        do_write(w, m, line);
+    return ACTS;
 }
 
 // The entry at a block as it can be told; NULL: it cannot.
@@ -311,7 +311,7 @@ static const struct vb_line *entry_at(const struct walk *w, const uint32_t *m, u
     if (line->code.opcode == VB_WQE_NOP)
         return line;
     return !line->wrong && vb_list_bytes(&line->code) <= BYTES_MAX &&
-                   is_kept(w, m, line, VB_FIELD_DS, 0) && is_kept(w, m, line, VB_FIELD_OPMOD, 0)
+                   is_kept(w, m, line, VB_FIELD_DS) && is_kept(w, m, line, VB_FIELD_OPMOD)
                ? line
                : NULL;
 }
@@ -321,9 +321,7 @@ static uint32_t steps_of(const struct walk *w, const uint32_t *m, const struct v
 {
     uint32_t ds = m[(size_t)line->block * VB_WQEBB_BYTES + DS_AT];
 
-    if (line->code.opcode != VB_WQE_NOP)
-        return 1u << line->blocks;
-    if (ds >= NAMES)
+    if (ds >= NAMES) // of a NOP
         return w->s->length[w->queue][line->block];
     return 1u << ((ds & VB_WQE_DS_MASK) + 3) / 4;
 }

@@ -47,6 +47,13 @@ struct vb_listing {
     uint32_t **at; // by queue and block: the line that it belongs to, counted from 1; 0: none
 };
 
+// Each entry, and each part of a receive.
+#define VB_FOR_LINES(each, l) \
+    for (const struct vb_line *each = (l)->line; each < (l)->line + (l)->lines; each++)
+#define VB_FOR_PARTS(each, l)                                                                    \
+    for (const struct vb_scatter_line *each = (l)->scatter; each < (l)->scatter + (l)->scatters; \
+         each++)
+
 struct vb_listing *vb_listing_make(const struct vb_image *image); // NULL: no memory
 void vb_listing_free(struct vb_listing *l);
 

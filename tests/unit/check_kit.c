@@ -47,7 +47,7 @@ static char *say_all(const char *prologue, const char *program, check_say *say)
     size_t len;
     FILE *to = open_memstream(&source, &len);
 
-    fprintf(to, "%s%s", prologue, program);
+    fprintf(to, "%s%s", strncmp(program, "program ", 8) == 0 ? "" : prologue, program);
     fclose(to);
     struct vb_image *image = vb_asm(source, len, error);
     to = open_memstream(&said, &len);

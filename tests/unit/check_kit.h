@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small chain programs in a file, each with what is to be said of it.
 //
-// The file begins with a prologue, which stands before every program. A case is a line "== name",
+// The file begins with a prologue, which stands before every program that does not say "program"
+// itself. A case is a line "== name",
 // the program, a line "--", and what is expected. In a program a line "#! word …" is for the test.
 #ifndef VB_TESTS_CHECK_KIT_H
 #define VB_TESTS_CHECK_KIT_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is seen of small programs while they run: findings of the dynamic checker, and traces with
 // what the watch notes beside them.
+#include "chain/text.h"
 #include "chain/trace.h"
 #include "check_kit.h"
 
@@ -148,6 +149,33 @@ static void test_findings(void **state)
     check_cases("check_dynamic.cases", say_findings);
 }
 
+// A program that cannot be loaded is told so by either checker.
+static void test_unloadable(void **state)
+{
+    static const char text[] = "program case\ncq d entries 8\nqueue W loop blocks 4 send_cq d\n";
+    char error[VB_IMAGE_TEXT] = "";
+
+    (void)state;
+    for (int dynamic = 0; dynamic < 2; dynamic++) {
+        struct vb_findings found = {.count = 0};
+        struct vb_image *image = vb_asm(text, sizeof text - 1, error);
+        assert_non_null(image);
+        image->queue[0].send_cq = 1;
+        if (dynamic)
+            vb_check_dynamic(image, &(struct vb_check_opts){.seeds = 1}, &found);
+        else
+            vb_check_static(image, &found);
+        assert_int_equal(found.count, 1);
+        assert_int_equal(found.errors, 1);
+        assert_int_equal(found.finding[0].kind, VB_CHECK_NOT_LOADED);
+        assert_string_equal(found.finding[0].text, "the program cannot be loaded: queue 'W': its "
+                                                   "completion queue does not exist");
+        vb_findings_free(&found);
+        assert_int_equal(found.count, 0);
+        vb_image_destroy(image);
+    }
+}
+
 static void test_traces(void **state)
 {
     (void)state;
@@ -158,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_findings),
+        cmocka_unit_test(test_unloadable),
         cmocka_unit_test(test_traces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static const char before[] = "program case\n"
                              "    48: be64 0xffffffffffffffff\n"
                              "    64: be64 0\n"
                              "    80: be64 0x103\n"
-                             "    88: be64 0x040506\n"
+                             "    88: be64 0x0900000000040506\n"
                              "    104: addr box\n"
                              "region data own 256 writable\n"
                              "code M\n";
@@ -56,6 +56,8 @@ static const struct row {
     {"u: cas data+8 compare 0 swap 0x0a0b0c -> data+8:8", "u.swap+5", 0x0a0b0c, 7, ""},
     {"u: cas data+8 compare 0 swap 0x0a0b0c -> data+8:8", "u.raddr", 0, 0, ""},
     {"u: cas data+8 compare 0 swap 0x0a0b0c -> data+8:8", "u+26", 0, 4, ""},
+    {"", "o.object", 0, 0, ""},
+    {"", "o.index+1", 0, 0, ""},
     // Who else could write.
     {"", "fixed", 0, 0, "code W\n nop\n"},
     {"", "fixed", 0, 0, "code P\n nop\n"},
@@ -84,6 +86,7 @@ static const struct row {
     {"write data+64 <- @0x1000/box:3", "data+64", 0, 0, ""},
     {"read @0x1000/fixed -> data+64:2", "data+64", 0, 4, ""},
     {"write data+64 <- fixed:3\nread fixed -> @0x1000/data:3", "data+64", 0, 0, ""},
+    {"write data <- fixed:3\nread fixed -> @0x1000/data:3", "data", 0, 0, ""},
     {"write data+64 <- fixed:3\nread fixed -> @0x1000/other:3", "data+64", 0x010203, 7, ""},
     {"write data+64 <- fixed:3\nread fixed -> @0x1000/box:3", "data+64", 0x010203, 7, ""},
     {"write data+64 <- fixed:3\nread fixed -> @0x1000/0x17:3", "data+64", 0, 0, ""},
@@ -156,6 +159,8 @@ static const struct row {
     {"write.add data+64 <- fixed+16:16, fixed+32:16, fixed+80:16", "data+69", 0x000304, 7, ""},
     {"write.add data+64 <- fixed+16:16", "data+69", 0x000102, 7, ""},
     {"write.add data+64 <- fixed+80:16, fixed+16:16", "data+77", 0x040506, 7, ""},
+    {"write.add data+64 <- fixed+80:16, fixed+16:16", "data+72", 0x090000, 7, ""},
+    {"write.xor data+64 <- fixed+80:16, fixed+80:16", "data+72", 0x090000, 7, ""},
     {"write.add data+64 <- fixed+80:16, box:16", "data+69", 0, 0, ""},
     {"write.add data+64 <- box:16, fixed+80:16", "data+69", 0, 0, ""},
     {"write.float_add data+64 <- fixed+16:16, fixed+32:16", "data+69", 0, 0, ""},
