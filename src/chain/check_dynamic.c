@@ -385,6 +385,10 @@ static void judge_run(struct check *c, struct vb_machine *m, struct vb_watch *w,
     struct outcome o = {.opts = *opts};
 
     o.ended = watch_run(c, m, w, opts, c->opts->steps_max ? c->opts->steps_max : STEPS_DEFAULT);
+    if (vb_watch_lacks_memory(w)) {
+        c->out->no_memory = true;
+        return;
+    }
     for (uint32_t i = 0; i < c->image->queues; i++)
         if (o.ended || vb_machine_executed(m, i) == c->halfway[i]) {
             judge_rest(c, w, i, opts);

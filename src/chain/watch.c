@@ -609,6 +609,11 @@ bool vb_watch_step(struct vb_watch *w, struct vb_watch_event *e)
 
 // ---- looking
 
+bool vb_watch_lacks_memory(const struct vb_watch *w)
+{
+    return w->no_memory;
+}
+
 uint64_t vb_watch_produced(const struct vb_watch *w, uint32_t cq)
 {
     return w->cq[cq].produced;

@@ -55,7 +55,7 @@ struct vb_watch *vb_watch_make(struct vb_machine *m, const struct vb_image *imag
 void vb_watch_free(struct vb_watch *w);
 const struct vb_listing *vb_watch_listing(const struct vb_watch *w);
 
-// Makes one step. False: nothing is left to do, or there was no memory for it.
+// Makes one step. False: nothing is left to do, or memory ran out.
 bool vb_watch_step(struct vb_watch *w, struct vb_watch_event *event);
 bool vb_watch_lacks_memory(const struct vb_watch *w);
 // Whether everything that was fetched has been executed.

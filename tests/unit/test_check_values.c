@@ -305,11 +305,11 @@ static void test_ways(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        snprintf(
-            what, sizeof what,
-            "write data+64 <- fixed:3\nread box -> j.qpn\n"
-            "cas j.ctrl compare 0x0400000000000000 swap 0x0800000000000000 -> other:8\nj: nop idx 0 ds 4\n%s",
-            ways[i].skipped);
+        snprintf(what, sizeof what,
+                 "write data+64 <- fixed:3\nread box -> j.qpn\n"
+                 "cas j.ctrl compare 0x0400000000000000 swap 0x0800000000000000 -> other:8\n"
+                 "j: nop idx 0 ds 4\n%s",
+                 ways[i].skipped);
         const struct row r = {what, "data+64", ways[i].value, ways[i].known, ""};
         wrong += judge(&r);
     }
