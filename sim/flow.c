@@ -35,15 +35,6 @@ static bool holds(const struct vb_stmt *s, uint64_t a, uint64_t b)
     }
 }
 
-static uint32_t where(const struct vb_simflow *w, uint32_t pointer)
-{
-    for (uint32_t i = 0; i < VB_SIMFLOW_POINTERS; i++)
-        if (w->p[i].id == pointer)
-            return w->offset[i];
-    assert(!"no such pointer");
-    return 0;
-}
-
 static void run_list(struct vb_simflow *w, const struct vb_stmt *s);
 
 // A variable by its handle; handles count from 1.
@@ -52,22 +43,33 @@ static uint64_t *var(struct vb_simflow *w, uint32_t handle)
     return &w->var[handle - 1];
 }
 
+static uint8_t *pointed_at(struct vb_simflow *w, uint32_t pointer, uint32_t bytes)
+{
+    uint64_t offset = *var(w, pointer) - VB_SIMFLOW_BASE;
+
+    assert(offset <= VB_SIMFLOW_MEMORY - bytes);
+    return w->memory + offset;
+}
+
 static void run_simple(struct vb_simflow *w, const struct vb_stmt *s)
 {
     uint64_t loaded = 0;
+    uint8_t *at;
 
     switch (s->kind) {
     case VB_STMT_SET: *var(w, s->to) = s->value; break;
     case VB_STMT_MOVE: *var(w, s->to) = *var(w, s->a); break;
     case VB_STMT_CALC: *var(w, s->to) = calc(s->op, *var(w, s->a), *var(w, s->b)); break;
     case VB_STMT_LOAD:
-        for (uint32_t i = 0, at = where(w, s->a); i < s->bytes; i++)
-            loaded = loaded << 8 | w->memory[at + i];
+        at = pointed_at(w, s->a, s->bytes);
+        for (uint32_t i = 0; i < s->bytes; i++)
+            loaded = loaded << 8 | at[i];
         *var(w, s->to) = loaded;
         break;
     default:
-        for (uint32_t i = 0, at = where(w, s->to); i < s->bytes; i++)
-            w->memory[at + i] = (uint8_t)(*var(w, s->a) >> 8 * (s->bytes - 1 - i));
+        at = pointed_at(w, s->to, s->bytes);
+        for (uint32_t i = 0; i < s->bytes; i++)
+            at[i] = (uint8_t)(*var(w, s->a) >> 8 * (s->bytes - 1 - i));
         break;
     }
 }
@@ -97,6 +99,14 @@ static void run_list(struct vb_simflow *w, const struct vb_stmt *s)
 {
     for (; s && !w->broken; s = s->next)
         run_one(w, s);
+}
+
+void vb_simflow_run(struct vb_simflow *w)
+{
+    for (uint32_t i = 0; i < w->f->var_count; i++)
+        w->var[i] =
+            w->f->var[i].points ? VB_SIMFLOW_BASE + w->f->var[i].of.offset : w->f->var[i].value;
+    run_list(w, w->f->first);
 }
 
 // ---- random programs
@@ -223,18 +233,14 @@ struct vb_image *vb_simflow_make(struct vb_simflow *w, uint64_t seed,
     w->f = vb_flow_begin(c, "W");
     for (uint32_t i = 0; i < VB_SIMFLOW_VARS; i++)
         w->v[i] = vb_flow_var(w->f, draw_value(&k));
-    for (uint32_t i = 0; i < VB_SIMFLOW_POINTERS; i++) {
-        w->offset[i] = draw(&k, VB_SIMFLOW_MEMORY - 8);
-        w->p[i] = vb_flow_pointer(w->f, vb_in(memory, w->offset[i]));
-    }
+    for (uint32_t i = 0; i < VB_SIMFLOW_POINTERS; i++)
+        w->p[i] = vb_flow_pointer(w->f, vb_in(memory, draw(&k, VB_SIMFLOW_MEMORY - 8)));
     w->counter = vb_flow_var(w->f, 0);
     if (draw(&k, 3) == 0)
         make_loop(&k);
     else
         make_list(&k, 0, false);
-    for (uint32_t i = 0; i < w->f->var_count; i++)
-        w->var[i] = w->f->var[i].value;
-    run_list(w, w->f->first);
+    vb_simflow_run(w);
     vb_flow_end_program(w->f);
     return vb_chain_finish(c, error);
 }
