@@ -4,19 +4,19 @@
 
 # No thread, process or socket: they run once, under the address and undefined-behaviour sanitizers.
 set(pure
-    answers asm_programs asm_refusals atomic atomic_requester base chain_build_walk
-    chain_check chain_code chain_image chain_machine chain_manual chain_mutants chain_pages
-    chain_random chain_text chain_trace check_dynamic check_listing check_room check_static
-    check_values clock cm cm_message cm_refusal cm_route cm_walk code_layout completer
-    completion congestion construct_cost cost cost_pages cost_presets cost_random credit
-    credit_requester cross cross_wire dcqcn dev_walk driver driver_verbs events faults
-    faults_text faulty flow flow_turing flush forge_walk found funnel hash_get hash_two
-    hashes hist hull_config icrc image_fields image_file imm incast isolation list_loop
-    list_walk local local_reference loop members memory memory_kinds mkey_walk mov no_memory
-    numbers offload_hostile offload_message opcode outliving pace packet pcapng peer poll pu
-    qp rates read read_serve replay requester responder rs_config rs_dests rs_sets rs_stream
-    rs_wire simnet siphash srq steer table timer trace turns uc ud universal window
-    wr_fields wr_verbs xrc)
+    answers asm_programs asm_refusals atomic atomic_requester base build_errors build_flow
+    build_memory chain_build_walk chain_check chain_code chain_image chain_machine
+    chain_manual chain_mutants chain_pages chain_random chain_text chain_trace check_dynamic
+    check_listing check_room check_static check_values clock cm cm_message cm_refusal
+    cm_route cm_walk code_layout completer completion congestion construct_cost cost
+    cost_pages cost_presets cost_random credit credit_requester cross cross_wire dcqcn
+    dev_walk driver driver_verbs events faults faults_text faulty flow flow_turing flush
+    forge_walk found funnel hash_get hash_two hashes hist hull_config icrc image_fields
+    image_file imm incast isolation list_loop list_walk local local_reference loop members
+    memory memory_kinds mkey_walk mov no_memory numbers offload_hostile offload_message
+    opcode outliving pace packet pcapng peer poll pu qp rates read read_serve replay
+    requester responder rs_config rs_dests rs_sets rs_stream rs_wire simnet siphash srq
+    steer table timer trace turns uc ud universal window wr_fields wr_verbs xrc)
 # No thread: nothing for the thread sanitizer to see.
 set(one_thread
     auto ecn mail manage registry shm shm_hostile shm_place shm_replies shm_units udp udp6

@@ -8,18 +8,13 @@ enum {
     OPERAND_BITS = 48,
 };
 
-static struct vb_item *label_item(const struct vb_chain *c, uint32_t label)
-{
-    return label && label <= c->labels ? c->label[label - 1].item : NULL;
-}
-
 // ---- building
 
 struct vb_chain_label vb_chain_sleeper(struct vb_chain *c, struct vb_chain_queue queue,
                                        const struct vb_chain_op *op)
 {
     struct vb_chain_label label = vb_chain_op(c, queue, op);
-    struct vb_item *item = label_item(c, label.id);
+    struct vb_item *item = vb_build_item(c, label.id);
 
     if (item && op->flags & VB_CHAIN_SIGNALED)
         vb_build_fail(c, "entry '%s' sleeps, and a NOP would complete, too",
@@ -44,7 +39,7 @@ struct vb_chain_label vb_chain_wake(struct vb_chain *c, struct vb_chain_queue qu
         vb_build_fail(c, "entry '%s': an operand has %d bits", vb_build_label_name(c, sleeper.id),
                       OPERAND_BITS);
     struct vb_chain_label label = vb_chain_op(c, queue, &op);
-    struct vb_item *item = label_item(c, label.id);
+    struct vb_item *item = vb_build_item(c, label.id);
     if (item)
         item->wakes = sleeper.id;
     return label;
@@ -67,7 +62,7 @@ struct vb_chain_label vb_chain_if(struct vb_chain *c, struct vb_chain_queue queu
 
 bool vb_build_opens_itself(const struct vb_chain *c, const struct vb_item *item)
 {
-    const struct vb_item *target = label_item(c, item->target);
+    const struct vb_item *target = vb_build_item(c, item->target);
 
     return item->kind == VB_ITEM_OPEN &&
            (item->target >= VB_BUILD_NEXT || (target && target->queue == item->queue));
@@ -106,7 +101,7 @@ void vb_branch_hide(const struct vb_item *item, uint8_t *at)
 
 static bool fill_compare(struct vb_chain *c, struct vb_item *item)
 {
-    const struct vb_item *sleeper = label_item(c, item->wakes);
+    const struct vb_item *sleeper = vb_build_item(c, item->wakes);
     uint8_t bytes[VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES], operand[6];
     struct vb_code code;
 
@@ -115,7 +110,7 @@ static bool fill_compare(struct vb_chain *c, struct vb_item *item)
                              vb_build_label_name(c, item->wakes));
     for (uint32_t i = 0; i < sizeof operand; i++)
         operand[i] = (uint8_t)(item->op.compare >> 8 * (sizeof operand - 1 - i));
-    vb_build_code(c, sleeper, &code);
+    vb_build_code(sleeper, &code);
     vb_code_write(bytes, &code, true);
     item->op.swap_add = word_of(bytes);
     vb_branch_hide(sleeper, bytes);

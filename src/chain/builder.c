@@ -124,7 +124,7 @@ struct vb_chain_region vb_chain_region(struct vb_chain *c, const char *name,
     r->kind = (enum vb_region_kind)kind;
     r->bytes = bytes;
     r->writable = writable;
-    if (kind == VB_CHAIN_OWN && !(r->init = calloc(1, bytes ? bytes : 1))) {
+    if (kind == VB_CHAIN_OWN && !(r->init = calloc(1, bytes))) {
         vb_build_fail(c, "no memory for region '%s'", name);
         return none;
     }
@@ -283,6 +283,11 @@ struct vb_chain_label vb_chain_op(struct vb_chain *c, struct vb_chain_queue queu
                       vb_build_label_name(c, op->label.id), VB_MAX_SGE);
         return none;
     }
+    if (op->opcode == VB_WQE_NOP && op->parts + op->len > 0) {
+        vb_build_fail(c, "entry '%s': a NOP has no parts and no bytes",
+                      vb_build_label_name(c, op->label.id));
+        return none;
+    }
     if (op->len) {
         item.data = malloc(op->len);
         if (!item.data) {
@@ -334,13 +339,11 @@ struct vb_chain_label vb_chain_open_recv(struct vb_chain *c, struct vb_chain_que
 // The entry of a label, which is made already.
 static struct vb_item *made_item(struct vb_chain *c, struct vb_chain_label label)
 {
-    if (c->error[0])
-        return NULL;
-    if (label.id == 0 || label.id > c->labels || !c->label[label.id - 1].item) {
+    struct vb_item *item = vb_build_item(c, label.id);
+
+    if (!item)
         vb_build_fail(c, "entry '%s' was not made yet", vb_build_label_name(c, label.id));
-        return NULL;
-    }
-    return c->label[label.id - 1].item;
+    return c->error[0] ? NULL : item;
 }
 
 void vb_chain_add_flags(struct vb_chain *c, struct vb_chain_label label, uint32_t flags)

@@ -114,6 +114,12 @@ struct vb_chain {
     uint32_t queues, regions, labels, addresses, counts, manuals;
 };
 
+// The entry of a label; NULL: it was not made yet, or there is no such label.
+static inline struct vb_item *vb_build_item(const struct vb_chain *c, uint32_t label)
+{
+    return label && label <= c->labels ? c->label[label - 1].item : NULL;
+}
+
 // Keeps the first mistake. Returns false.
 __attribute__((format(printf, 2, 3))) bool vb_build_fail(struct vb_chain *c, const char *text, ...);
 // Room for one more element; *array moves. NULL: no memory, which is kept as the mistake.
@@ -144,8 +150,10 @@ void vb_branch_hide(const struct vb_item *item, uint8_t *at);
 uint32_t vb_build_blocks(const struct vb_item *item);
 // The index of a WAIT or an opening entry, of its own round, and by how much it grows with each.
 uint32_t vb_build_index(const struct vb_chain *c, const struct vb_item *item, uint32_t *grows);
+// What that index counts: a queue, or its completion queue for sends or for receives.
+uint32_t vb_build_counter(const struct vb_chain *c, const struct vb_item *item);
 // The entry as a value, without what is relocated.
-void vb_build_code(const struct vb_chain *c, const struct vb_item *item, struct vb_code *code);
+void vb_build_code(const struct vb_item *item, struct vb_code *code);
 // The same as bytes, as it is at first.
 void vb_build_write(const struct vb_item *item, const struct vb_code *code, uint8_t *at);
 

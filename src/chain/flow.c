@@ -10,8 +10,8 @@
 
 struct vb_flow *vb_flow_begin(struct vb_chain *c, const char *queue)
 {
-    char name[VB_IMAGE_NAME + 8];
     struct vb_flow *f = calloc(1, sizeof *f);
+    char name[sizeof f->name + sizeof "_vars"];
 
     if (!f) {
         vb_build_fail(c, "no memory for the program");
@@ -51,7 +51,7 @@ struct vb_var vb_flow_var(struct vb_flow *f, uint64_t value)
 struct vb_var vb_flow_pointer(struct vb_flow *f, struct vb_place of)
 {
     struct vb_var v = vb_flow_var(f, 0);
-    if (v.id) {
+    if (v.id && !f->chain->error[0]) {
         f->var[v.id - 1].points = true;
         f->var[v.id - 1].of = of;
     }

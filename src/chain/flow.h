@@ -54,7 +54,7 @@ enum {
     VB_FLOW_VARS = 1024
 };
 
-// A variable that the program has for itself.
+// A variable that the program has for itself. 1, which is nobody's, if there are too many.
 uint32_t vb_flow_own(struct vb_flow *f, uint64_t value);
 
 // ---- flow_emit.c

@@ -23,7 +23,6 @@ enum {
     CHUNKS_MAX = 4, // a NOP of one block has so many lengths: each says how many chunks were equal
     CHUNK_BYTES = 6,
     CONTEXTS_MAX = 64,
-    CONSTANTS_MAX = 256,
     TEMPS = 8, // more than one statement uses
 };
 
@@ -57,7 +56,7 @@ struct emit {
     uint32_t grouped;
     uint32_t context[CONTEXTS_MAX]; // variables that are 1 where statements are executed
     uint32_t contexts;
-    uint32_t constant[CONSTANTS_MAX], constants;
+    uint32_t constant[VB_FLOW_VARS], constants;
     uint32_t temp[TEMPS], temps;
     uint32_t holds[CONTEXTS_MAX + 1], not [CONTEXTS_MAX + 1], alive[CONTEXTS_MAX + 1]; // by depth
     uint32_t alive_at; // of the innermost repeat or loop: its own context, counted from 1
@@ -96,7 +95,7 @@ static uint32_t constant(struct emit *e, uint64_t value)
         if (e->f->var[e->constant[i] - 1].value == value)
             return e->constant[i];
     uint32_t var = vb_flow_own(e->f, value);
-    if (e->constants < CONSTANTS_MAX)
+    if (!e->c->error[0])
         e->constant[e->constants++] = var;
     return var;
 }
@@ -426,8 +425,6 @@ static void emit_load(struct emit *e, const struct vb_stmt *s)
         emit_set(e, s->to, 0);
         m.needs = pointer;
     }
-    if (context(e) && depends(e, &m))
-        flush(e);
     add_micro(e, &m);
 }
 
@@ -513,17 +510,18 @@ static bool make_condition(struct emit *e, const struct vb_stmt *s, struct condi
 
 static void emit_branch(struct emit *e, uint32_t when, const struct vb_stmt *body)
 {
+    uint32_t before = e->contexts;
+
     if (!body)
         return;
     push(e, when);
     emit_list(e, body);
     flush(e);
-    if (!e->c->error[0])
-        e->contexts--;
+    e->contexts = before;
 }
 
 // A few sets, moves and calculations that do not depend on each other can be guarded at once.
-static bool is_simple(const struct emit *e, const struct vb_stmt *body)
+static bool is_simple(const struct vb_stmt *body)
 {
     uint32_t n = 0;
 
@@ -535,7 +533,7 @@ static bool is_simple(const struct emit *e, const struct vb_stmt *body)
                 (s->a == t->to || s->b == t->to))
                 return false;
     }
-    return n > 0 && n <= GROUP_MAX && !e->c->error[0];
+    return n > 0 && n <= GROUP_MAX;
 }
 
 static void group_simple(struct emit *e, const struct vb_stmt *body)
@@ -556,7 +554,7 @@ static void emit_if(struct emit *e, const struct vb_stmt *s)
     in_context(e, &cond);
     bool turned = make_condition(e, s, &cond);
     const struct vb_stmt *then = turned ? s->other : s->body, *other = turned ? s->body : s->other;
-    if (!other && is_simple(e, then)) {
+    if (!other && is_simple(then)) {
         group_simple(e, then);
         guard_group(e, &cond);
         return;
@@ -588,11 +586,11 @@ static bool has_break(const struct vb_stmt *body)
 
 static void emit_repeat(struct emit *e, const struct vb_stmt *s)
 {
-    uint32_t before = e->alive_at, alive = 0;
+    uint32_t before = e->contexts, alive_before = e->alive_at;
 
     flush(e);
     if (has_break(s->body)) {
-        alive = reuse(e, &e->alive[e->contexts]);
+        uint32_t alive = reuse(e, &e->alive[e->contexts]);
         struct micro m = move_micro(e, alive, context(e) ? context(e) : constant(e, 1));
         emit_now(e, &m);
         push(e, alive);
@@ -601,9 +599,8 @@ static void emit_repeat(struct emit *e, const struct vb_stmt *s)
     for (uint32_t i = 0; i < s->times; i++)
         emit_list(e, s->body);
     flush(e);
-    if (alive && !e->c->error[0])
-        e->contexts--;
-    e->alive_at = before;
+    e->contexts = before;
+    e->alive_at = alive_before;
 }
 
 // Whoever has left the loop stops at the beginning of the next round.
@@ -643,8 +640,7 @@ static void emit_loop(struct emit *e, const struct vb_stmt *s)
         }
         emit_list(e, s->body);
         flush(e);
-        if (alive && !e->c->error[0])
-            e->contexts--;
+        e->contexts = 0;
         end_slot(e);
     }
 }

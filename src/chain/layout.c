@@ -15,11 +15,6 @@ enum {
     HALT_AHEAD = 1 << 22, // completions that a program that has stopped does not make
 };
 
-static struct vb_item *label_item(const struct vb_chain *c, uint32_t label)
-{
-    return label && label <= c->labels ? c->label[label - 1].item : NULL;
-}
-
 static uint32_t round_up_pow2(uint32_t n)
 {
     uint32_t p = 1;
@@ -30,7 +25,7 @@ static uint32_t round_up_pow2(uint32_t n)
 
 // ---- entries as values
 
-void vb_build_code(const struct vb_chain *c, const struct vb_item *item, struct vb_code *code)
+void vb_build_code(const struct vb_item *item, struct vb_code *code)
 {
     const struct vb_chain_op *op = &item->op;
     bool masked = op->opcode == VB_WQE_MASKED_CS || op->opcode == VB_WQE_MASKED_FA;
@@ -56,7 +51,6 @@ void vb_build_code(const struct vb_chain *c, const struct vb_item *item, struct 
         code->sge[i].len = op->part[i].len;
     if (op->len)
         memcpy(code->data, item->data, op->len);
-    (void)c;
 }
 
 void vb_build_write(const struct vb_item *item, const struct vb_code *code, uint8_t *at)
@@ -72,7 +66,7 @@ uint32_t vb_build_blocks(const struct vb_item *item)
     struct vb_code code;
     if (item->op.opcode == VB_WQE_NOP && !item->fills)
         return 1;
-    vb_build_code(NULL, item, &code);
+    vb_build_code(item, &code);
     return vb_code_blocks(&code);
 }
 
@@ -80,7 +74,7 @@ uint32_t vb_build_blocks(const struct vb_item *item)
 
 uint32_t vb_build_index(const struct vb_chain *c, const struct vb_item *item, uint32_t *grows)
 {
-    const struct vb_item *target = label_item(c, item->target);
+    const struct vb_item *target = vb_build_item(c, item->target);
     const struct vb_build_queue *q;
     uint32_t index;
 
@@ -102,6 +96,17 @@ uint32_t vb_build_index(const struct vb_chain *c, const struct vb_item *item, ui
     return index + (uint32_t)item->lap * *grows;
 }
 
+uint32_t vb_build_counter(const struct vb_chain *c, const struct vb_item *item)
+{
+    switch (item->kind) {
+    case VB_ITEM_WAIT: return 2 * (vb_build_item(c, item->target)->queue - 1);
+    case VB_ITEM_WAIT_RECV: return 2 * (item->queue_target - 1) + 1;
+    case VB_ITEM_HALT: return 2 * (item->queue - 1);
+    case VB_ITEM_OPEN: return vb_build_item(c, item->target)->queue - 1;
+    default: return item->queue_target - 1;
+    }
+}
+
 static bool target_is_known(struct vb_chain *c, const struct vb_item *item)
 {
     const char *queue = c->queue[item->queue - 1].name;
@@ -110,7 +115,7 @@ static bool target_is_known(struct vb_chain *c, const struct vb_item *item)
     if (item->kind == VB_ITEM_OP || item->kind == VB_ITEM_HALT)
         return true;
     if (!of_recv) {
-        if (!label_item(c, item->target))
+        if (!vb_build_item(c, item->target))
             return vb_build_fail(c,
                                  "queue '%s' waits for or opens entry '%s', which was never made",
                                  queue, vb_build_label_name(c, item->target));
@@ -131,7 +136,7 @@ static bool mark_signaled(struct vb_chain *c)
             if (!target_is_known(c, item))
                 return false;
             if (item->kind == VB_ITEM_WAIT)
-                label_item(c, item->target)->op.flags |= VB_CHAIN_SIGNALED;
+                vb_build_item(c, item->target)->op.flags |= VB_CHAIN_SIGNALED;
         }
     return true;
 }
@@ -162,15 +167,9 @@ static bool place_items(struct vb_chain *c, uint32_t queue)
 {
     struct vb_build_queue *q = &c->queue[queue - 1];
 
-    q->used = q->completions = 0;
     for (struct vb_item *item = q->first; item; item = item->next) {
         item->block = q->used;
-        uint32_t blocks = vb_build_blocks(item);
-        if (blocks > VB_WQE_MAX_BLOCKS)
-            return vb_build_fail(
-                c, "queue '%s', entry '%s': %u blocks, but an entry has at most %d", q->name,
-                vb_build_label_name(c, item->op.label.id), blocks, VB_WQE_MAX_BLOCKS);
-        q->used += blocks;
+        q->used += vb_build_blocks(item);
         if (item->op.flags & VB_CHAIN_SIGNALED)
             item->number = q->completions++;
     }
@@ -189,7 +188,7 @@ static bool place_items(struct vb_chain *c, uint32_t queue)
 static bool spot_of(struct vb_chain *c, const struct vb_place *place, uint64_t len,
                     struct vb_spot *spot)
 {
-    const struct vb_item *item = label_item(c, place->label.id);
+    const struct vb_item *item = vb_build_item(c, place->label.id);
     struct vb_code code;
     uint32_t room;
 
@@ -207,7 +206,7 @@ static bool spot_of(struct vb_chain *c, const struct vb_place *place, uint64_t l
     if (!item)
         return vb_build_fail(c, "an entry names a place in '%s', which was never made",
                              vb_build_label_name(c, place->label.id));
-    vb_build_code(c, item, &code);
+    vb_build_code(item, &code);
     int offset = vb_code_field(&code, (enum vb_field)place->field, place->n, &room);
     if (offset < 0)
         return vb_build_fail(c, "entry '%s' has no field '%s'",
@@ -239,7 +238,7 @@ static bool relocate_place(struct vb_chain *c, struct vb_image *image, struct vb
                            uint32_t addr_offset, uint32_t key_offset, const struct vb_place *place,
                            uint64_t len)
 {
-    struct vb_spot target = {.index = 0}, addr = at, key = at;
+    struct vb_spot target = at, addr = at, key = at;
 
     if (!spot_of(c, place, len, &target))
         return false;
@@ -253,9 +252,8 @@ static uint64_t remote_bytes(const struct vb_chain_op *op)
 {
     uint64_t bytes = 0;
 
-    if (op->opcode == VB_WQE_READ || (!op->calc && !op->len))
-        for (uint32_t i = 0; i < op->parts; i++)
-            bytes += op->part[i].len;
+    for (uint32_t i = 0; i < op->parts; i++)
+        bytes += op->part[i].len;
     return op->calc ? 16 : op->len ? op->len : bytes;
 }
 
@@ -272,44 +270,29 @@ static bool relocate_op(struct vb_chain *c, struct vb_image *image, const struct
                         remote_bytes(op)))
         return false;
     for (uint32_t i = 0; i < op->parts; i++) {
-        int seg = vb_code_field(code, VB_FIELD_LEN, i, &len);
-        if (seg < 0)
-            return vb_build_fail(c, "entry '%s' has %u parts, which its operation does not take",
-                                 vb_build_label_name(c, op->label.id), op->parts);
-        if (!relocate_place(c, image, at, (uint32_t)seg + 8, (uint32_t)seg + 4, &op->part[i].at,
-                            op->part[i].len))
+        uint32_t seg = (uint32_t)vb_code_field(code, VB_FIELD_LEN, i, &len);
+        if (!relocate_place(c, image, at, seg + 8, seg + 4, &op->part[i].at, op->part[i].len))
             return false;
     }
     return true;
 }
 
+// The index of a WAIT or an opening entry, and the queue that it is of.
 static bool relocate_index(struct vb_chain *c, struct vb_image *image, const struct vb_item *item)
 {
     struct vb_spot at = {VB_IN_SEND, item->queue - 1, (uint64_t)item->block * VB_WQEBB_BYTES + 24};
-    struct vb_spot object = at, target = {.index = 0};
-    const struct vb_item *to = label_item(c, item->target);
+    const struct vb_spot target = {.index = vb_build_counter(c, item)};
+    enum vb_reloc_kind index, object;
 
-    object.offset += 4;
     switch (item->kind) {
-    case VB_ITEM_HALT:
-    case VB_ITEM_WAIT:
-        target.index = 2 * ((item->kind == VB_ITEM_HALT ? item->queue : to->queue) - 1);
-        return add_reloc(c, image, VB_RELOC_CQ_INDEX, at, target) &&
-               add_reloc(c, image, VB_RELOC_CQN, object, target);
-    case VB_ITEM_WAIT_RECV:
-        target.index = 2 * (item->queue_target - 1) + 1;
-        return add_reloc(c, image, VB_RELOC_CQ_INDEX, at, target) &&
-               add_reloc(c, image, VB_RELOC_CQN, object, target);
-    case VB_ITEM_OPEN:
-        target.index = to->queue - 1;
-        return add_reloc(c, image, VB_RELOC_SEND_INDEX, at, target) &&
-               add_reloc(c, image, VB_RELOC_QPN, object, target);
-    case VB_ITEM_OPEN_RECV:
-        target.index = item->queue_target - 1;
-        return add_reloc(c, image, VB_RELOC_RECV_INDEX, at, target) &&
-               add_reloc(c, image, VB_RELOC_QPN, object, target);
-    default: return true;
+    case VB_ITEM_OPEN: index = VB_RELOC_SEND_INDEX, object = VB_RELOC_QPN; break;
+    case VB_ITEM_OPEN_RECV: index = VB_RELOC_RECV_INDEX, object = VB_RELOC_QPN; break;
+    default: index = VB_RELOC_CQ_INDEX, object = VB_RELOC_CQN; break;
     }
+    if (!add_reloc(c, image, index, at, target))
+        return false;
+    at.offset += 4;
+    return add_reloc(c, image, object, at, target);
 }
 
 static bool write_item(struct vb_chain *c, struct vb_image *image, const struct vb_item *item)
@@ -318,7 +301,7 @@ static bool write_item(struct vb_chain *c, struct vb_image *image, const struct 
     struct vb_code code;
     uint32_t grows;
 
-    vb_build_code(c, item, &code);
+    vb_build_code(item, &code);
     if (item->kind != VB_ITEM_OP)
         code.index = vb_build_index(c, item, &grows);
     vb_build_write(item, &code, q->code + (size_t)item->block * VB_WQEBB_BYTES);
@@ -358,12 +341,20 @@ static uint32_t open_blocks(const struct vb_chain *c, const struct vb_build_queu
     if (q->opts.unmanaged)
         return q->used;
     if (q->slots) {
-        const struct vb_item *ready = label_item(c, q->ready[0]);
+        const struct vb_item *ready = vb_build_item(c, q->ready[0]);
         return ready->block + vb_build_blocks(ready);
     }
     for (const struct vb_item *item = q->first; item && n < q->opts.open; item = item->next, n++)
         blocks = item->block + vb_build_blocks(item);
     return blocks;
+}
+
+// Why a name could not be added to the image.
+static bool refuse(struct vb_chain *c, const char *what, const char *name, int err)
+{
+    if (err == -ENOMEM)
+        return vb_build_fail(c, "no memory for the program");
+    return vb_build_fail(c, "%s '%s': not a name, or a second one of it", what, name);
 }
 
 static bool add_queue(struct vb_chain *c, struct vb_image *image, uint32_t i)
@@ -389,12 +380,12 @@ static bool add_queue(struct vb_chain *c, struct vb_image *image, uint32_t i)
     snprintf(like.name, sizeof like.name, "%s", q->name);
     for (int side = 0; side < 2; side++) {
         snprintf(name, sizeof name, "%s_%c", q->name, side ? 'r' : 's');
-        if (vb_image_add_cq(image, name, CQ_ENTRIES) < 0)
-            return vb_build_fail(c, "queue '%s': not a name, or a second one of it", q->name);
+        int cq = vb_image_add_cq(image, name, CQ_ENTRIES);
+        if (cq < 0)
+            return refuse(c, "queue", q->name, cq);
     }
-    if (vb_image_add_queue(image, &like) < 0)
-        return vb_build_fail(c, "queue '%s': not a name, or a second one of it", q->name);
-    return true;
+    int added = vb_image_add_queue(image, &like);
+    return added >= 0 || refuse(c, "queue", q->name, added);
 }
 
 static bool write_counts(struct vb_chain *c, struct vb_image *image)
@@ -409,8 +400,8 @@ static bool write_counts(struct vb_chain *c, struct vb_image *image)
             return false;
     }
     for (uint32_t i = 0; i < c->addresses; i++) {
-        struct vb_spot target = {.index = 0},
-                       at = {VB_IN_DATA, c->address[i].at.region.id - 1, c->address[i].at.offset};
+        struct vb_spot at = {VB_IN_DATA, c->address[i].at.region.id - 1, c->address[i].at.offset};
+        struct vb_spot target = at;
         if (!spot_of(c, &c->address[i].of, 0, &target) ||
             !add_reloc(c, image, VB_RELOC_ADDR, at, target))
             return false;
@@ -424,8 +415,9 @@ static bool write_labels(struct vb_chain *c, struct vb_image *image)
         const struct vb_build_label *l = &c->label[i];
         if (!l->item || !l->name[0])
             continue;
-        if (vb_image_add_label(image, l->name, l->item->queue - 1, l->item->block) < 0)
-            return vb_build_fail(c, "label '%s': not a name, or a second one of it", l->name);
+        int added = vb_image_add_label(image, l->name, l->item->queue - 1, l->item->block);
+        if (added < 0)
+            return refuse(c, "label", l->name, added);
     }
     return true;
 }
@@ -435,10 +427,11 @@ static bool write_image(struct vb_chain *c, struct vb_image *image)
     for (uint32_t i = 0; i < c->queues; i++)
         if (!add_queue(c, image, i))
             return false;
-    for (uint32_t i = 0; i < c->regions; i++)
-        if (vb_image_add_region(image, &c->region[i].image) < 0)
-            return vb_build_fail(c, "region '%s': not a name, or a second one of it",
-                                 c->region[i].image.name);
+    for (uint32_t i = 0; i < c->regions; i++) {
+        int added = vb_image_add_region(image, &c->region[i].image);
+        if (added < 0)
+            return refuse(c, "region", c->region[i].image.name, added);
+    }
     for (uint32_t i = 0; i < c->queues; i++) {
         for (const struct vb_item *item = c->queue[i].first; item; item = item->next)
             if (!write_item(c, image, item))

@@ -34,11 +34,11 @@ struct wire {
 struct cq {
     uint8_t *ring;
     uint32_t dbrec[2];
-    uint32_t entries, cqn, taken;
+    uint32_t entries, taken;
 };
 
 struct queue {
-    uint32_t qpn, dbrec[2];
+    uint32_t dbrec[2];
     uint8_t fault;
     uint64_t executed;
     // The client's end.
@@ -61,7 +61,7 @@ struct vb_machine {
     struct cq *cq;
     struct queue *queue;
     struct vb_image_memory *send, *recv, *data;
-    uint32_t *number;                 // of queues, then of completion queues
+    uint32_t *qpn, *cqn;              // numbers of queues and of completion queues
     struct wire *wire[UNITS_MAX + 1]; // by unit; the last is the clients'
 };
 
@@ -75,15 +75,14 @@ static bool say(char *error, const char *name, const char *text)
 
 static void *zeros(size_t bytes)
 {
-    size_t room = (bytes + 63) & ~(size_t)63;
-    void *p = aligned_alloc(64, room ? room : 64);
+    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     if (p)
-        memset(p, 0, room ? room : 64);
+        memset(p, 0, bytes);
     return p;
 }
 
 static bool make_cq(struct vb_dev *dev, struct cq *cq, uint32_t entries, uint32_t unit,
-                    uint64_t start)
+                    uint64_t start, uint32_t *cqn)
 {
     cq->entries = entries;
     cq->taken = (uint32_t)start;
@@ -99,14 +98,13 @@ static bool make_cq(struct vb_dev *dev, struct cq *cq, uint32_t entries, uint32_
                                                   .dbrec = cq->dbrec,
                                                   .start = start,
                                                   .ignore_overrun = true},
-                            &cq->cqn) == 0;
+                            cqn) == 0;
 }
 
 static bool make_memory(struct vb_dev *dev, uint32_t pd, struct vb_image_memory *mem, size_t bytes,
                         uint32_t access)
 {
-    if (!mem->at)
-        mem->at = zeros(bytes);
+    mem->at = zeros(bytes);
     if (!mem->at)
         return false;
     if (!mem->addr)
@@ -130,19 +128,15 @@ static uint64_t next_addr(struct vb_machine *m, uint64_t bytes)
 static bool make_region(struct vb_machine *m, uint32_t i)
 {
     const struct vb_image_region *r = &m->image->region[i];
-    uint64_t bytes = r->bytes;
-    uint32_t access = VB_LOCAL_WRITE | VB_REMOTE_READ;
+    uint64_t bytes = vb_machine_bytes(m, i);
+    uint32_t access = VB_REMOTE_READ;
 
-    if (r->kind == VB_REGION_SHARED && m->opts.shared_bytes > bytes)
-        bytes = m->opts.shared_bytes;
     m->data[i].addr = next_addr(m, bytes);
     if (r->kind == VB_REGION_PEER)
         return make_memory(m->far, m->far_pd, &m->data[i], bytes,
                            VB_LOCAL_WRITE | VB_REMOTE_READ | VB_REMOTE_WRITE);
     if (r->writable)
-        access |= VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
-    else
-        access &= ~(uint32_t)VB_LOCAL_WRITE;
+        access |= VB_LOCAL_WRITE | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
     return make_memory(m->near, m->pd, &m->data[i], bytes, access);
 }
 
@@ -162,8 +156,8 @@ static bool make_queue(struct vb_machine *m, uint32_t i)
     return vb_dev_qp_create(m->near,
                             &(struct vb_qpc_attr){
                                 .pd = m->pd,
-                                .send_cqn = m->cq[q->send_cq].cqn,
-                                .recv_cqn = m->cq[q->recv_cq].cqn,
+                                .send_cqn = m->cqn[q->send_cq],
+                                .recv_cqn = m->cqn[q->recv_cq],
                                 .sq_ring = m->send[i].at,
                                 .sq_blocks = q->blocks,
                                 .rq_ring = m->recv[i].at,
@@ -182,7 +176,7 @@ static bool make_queue(struct vb_machine *m, uint32_t i)
                                 .burst = m->opts.burst,
                                 .program = m->program,
                             },
-                            &made->qpn) == 0;
+                            &m->qpn[i]) == 0;
 }
 
 // ---- the clients
@@ -190,14 +184,17 @@ static bool make_queue(struct vb_machine *m, uint32_t i)
 static bool make_client(struct vb_machine *m, struct queue *q)
 {
     struct vb_image_memory mem = {0};
-    size_t requests = (size_t)CLIENT_DEPTH * REPLY_BYTES, ring = (size_t)CLIENT_DEPTH * 64;
+    size_t requests = (size_t)CLIENT_DEPTH * REPLY_BYTES;
+    uint32_t cqn;
 
-    q->far_ring = zeros(ring);
+    q->far_ring = zeros((size_t)CLIENT_DEPTH * VB_WQEBB_BYTES);
     q->far_recvs = zeros((size_t)CLIENT_DEPTH * VB_WQE_SEG_BYTES);
-    if (!q->far_ring || !q->far_recvs || !make_cq(m->far, &q->far_cq, CLIENT_DEPTH * 2, 0, 0) ||
-        !make_memory(m->far, m->far_pd, &mem, 2 * requests, VB_LOCAL_WRITE))
-        return false;
+    bool made = q->far_ring && q->far_recvs &&
+                make_cq(m->far, &q->far_cq, CLIENT_DEPTH * 2, 0, 0, &cqn) &&
+                make_memory(m->far, m->far_pd, &mem, 2 * requests, VB_LOCAL_WRITE);
     q->far_memory = mem.at;
+    if (!made)
+        return false;
     q->far_key = mem.key;
     for (uint32_t i = 0; i < CLIENT_DEPTH; i++) {
         uint8_t *seg = q->far_recvs + i * VB_WQE_SEG_BYTES;
@@ -209,8 +206,8 @@ static bool make_client(struct vb_machine *m, struct queue *q)
     return vb_dev_qp_create(m->far,
                             &(struct vb_qpc_attr){
                                 .pd = m->far_pd,
-                                .send_cqn = q->far_cq.cqn,
-                                .recv_cqn = q->far_cq.cqn,
+                                .send_cqn = cqn,
+                                .recv_cqn = cqn,
                                 .sq_ring = q->far_ring,
                                 .sq_blocks = CLIENT_DEPTH,
                                 .rq_ring = q->far_recvs,
@@ -253,10 +250,10 @@ static bool connect_queue(struct vb_machine *m, uint32_t i)
     const uint32_t all = VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
 
     if (q->kind == VB_QUEUE_LOOP)
-        return connect(m->near, made->qpn, made->qpn, &m->near_ip, &m->near_ip, all);
+        return connect(m->near, m->qpn[i], m->qpn[i], &m->near_ip, &m->near_ip, all);
     return make_client(m, made) &&
-           connect(m->near, made->qpn, made->far_qpn, &m->near_ip, &m->far_ip, 0) &&
-           connect(m->far, made->far_qpn, made->qpn, &m->far_ip, &m->near_ip, all);
+           connect(m->near, m->qpn[i], made->far_qpn, &m->near_ip, &m->far_ip, 0) &&
+           connect(m->far, made->far_qpn, m->qpn[i], &m->far_ip, &m->near_ip, all);
 }
 
 // ---- life
@@ -306,7 +303,7 @@ static bool make_objects(struct vb_machine *m, char *error)
 
     for (uint32_t i = 0; i < image->cqs; i++)
         if (!make_cq(m->near, &m->cq[i], image->cq[i].entries,
-                     (uint32_t)vb_prng_below(&m->prng, m->units), m->opts.start))
+                     (uint32_t)vb_prng_below(&m->prng, m->units), m->opts.start, &m->cqn[i]))
             return say(error, image->cq[i].name, "cannot be made: no memory");
     for (uint32_t i = 0; i < image->regions; i++)
         if (!make_region(m, i))
@@ -326,9 +323,8 @@ static void open_queue(struct vb_machine *m, uint32_t i)
 
     made->dbrec[VB_DBREC_SQ] = htobe32((start + q->open) & 0xffff);
     made->dbrec[VB_DBREC_RQ] = htobe32((start + q->recv_open) & 0xffff);
-    for (uint32_t u = 0; u < m->units; u++)
-        if ((made->qpn & (m->units - 1)) == u)
-            vb_doorbell_ring(vb_pu_doorbells(vb_dev_pu_at(m->near, u)), made->qpn);
+    struct vb_pu *pu = vb_dev_pu_at(m->near, m->qpn[i] & (m->units - 1));
+    vb_doorbell_ring(vb_pu_doorbells(pu), m->qpn[i]);
 }
 
 static struct vb_image_binding binding_of(const struct vb_machine *m)
@@ -336,8 +332,8 @@ static struct vb_image_binding binding_of(const struct vb_machine *m)
     return (struct vb_image_binding){.send = m->send,
                                      .recv = m->recv,
                                      .data = m->data,
-                                     .qpn = m->number,
-                                     .cqn = m->number + m->image->queues,
+                                     .qpn = m->qpn,
+                                     .cqn = m->cqn,
                                      .start = m->opts.start};
 }
 
@@ -349,20 +345,13 @@ static bool load(struct vb_machine *m, char *error)
         return say(error, image->name, "cannot be loaded: no memory for its devices");
     if (!make_objects(m, error))
         return false;
-    m->number = calloc(image->queues + image->cqs + 1, sizeof *m->number);
-    if (!m->number)
-        return say(error, image->name, "cannot be loaded: no memory");
-    for (uint32_t i = 0; i < image->queues; i++)
-        m->number[i] = m->queue[i].qpn;
-    for (uint32_t i = 0; i < image->cqs; i++)
-        m->number[image->queues + i] = m->cq[i].cqn;
     const struct vb_image_binding binding = binding_of(m);
     vb_image_place(image, &binding);
-    for (uint32_t i = 0; i < image->queues; i++)
+    for (uint32_t i = 0; i < image->queues; i++) {
         if (!connect_queue(m, i))
             return say(error, image->queue[i].name, "cannot be connected");
-    for (uint32_t i = 0; i < image->queues; i++)
         open_queue(m, i);
+    }
     return true;
 }
 
@@ -396,12 +385,14 @@ struct vb_machine *vb_machine_create(const struct vb_image *image,
     m->next_addr = ADDR_FIRST;
     m->near_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 1}};
     m->far_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 2}};
-    m->cq = calloc(image->cqs + 1, sizeof *m->cq);
-    m->queue = calloc(image->queues + 1, sizeof *m->queue);
-    m->send = calloc(image->queues + 1, sizeof *m->send);
-    m->recv = calloc(image->queues + 1, sizeof *m->recv);
-    m->data = calloc(image->regions + 1, sizeof *m->data);
-    bool room = m->cq && m->queue && m->send && m->recv && m->data;
+    m->cq = calloc(image->cqs, sizeof *m->cq);
+    m->cqn = calloc(image->cqs, sizeof *m->cqn);
+    m->queue = calloc(image->queues, sizeof *m->queue);
+    m->qpn = calloc(image->queues, sizeof *m->qpn);
+    m->send = calloc(image->queues, sizeof *m->send);
+    m->recv = calloc(image->queues, sizeof *m->recv);
+    m->data = calloc(image->regions, sizeof *m->data);
+    bool room = m->cq && m->cqn && m->queue && m->qpn && m->send && m->recv && m->data;
     if (!room)
         say(error, image->name, "cannot be loaded: no memory");
     if (room && load(m, error))
@@ -435,11 +426,12 @@ void vb_machine_destroy(struct vb_machine *m)
     for (uint32_t i = 0; i <= UNITS_MAX; i++)
         free(m->wire[i]);
     free(m->cq);
+    free(m->cqn);
     free(m->queue);
+    free(m->qpn);
     free(m->send);
     free(m->recv);
     free(m->data);
-    free(m->number);
     free(m);
 }
 
@@ -467,13 +459,13 @@ uint64_t vb_machine_address(struct vb_machine *m, uint32_t region)
 
 uint32_t vb_machine_qpn(const struct vb_machine *m, uint32_t queue)
 {
-    return m->queue[queue].qpn;
+    return m->qpn[queue];
 }
 
 int vb_machine_queue(const struct vb_machine *m, uint32_t qpn)
 {
     for (uint32_t i = 0; i < m->image->queues; i++)
-        if (m->queue[i].qpn == qpn)
+        if (m->qpn[i] == qpn)
             return (int)i;
     return -1;
 }
@@ -481,7 +473,7 @@ int vb_machine_queue(const struct vb_machine *m, uint32_t qpn)
 int vb_machine_cq(const struct vb_machine *m, uint32_t cqn)
 {
     for (uint32_t i = 0; i < m->image->cqs; i++)
-        if (m->cq[i].cqn == cqn)
+        if (m->cqn[i] == cqn)
             return (int)i;
     return -1;
 }
@@ -526,8 +518,8 @@ static struct wire *wire_to(struct vb_machine *m, uint32_t at)
     return m->wire[at < m->units ? at : UNITS_MAX];
 }
 
-// Takes what a unit has sent to those it is for. False: somebody has no room for it yet.
-static bool carry(struct vb_machine *m, uint32_t from)
+// Takes what a unit has sent to those it is for, while they have room for it.
+static void carry(struct vb_machine *m, uint32_t from)
 {
     struct vb_pu *pu = unit_at(m, from);
     struct vb_txq *q = vb_pu_txq(pu);
@@ -537,13 +529,23 @@ static bool carry(struct vb_machine *m, uint32_t from)
         const uint8_t *bth = q->arena + f->offset;
         struct wire *w = wire_to(m, from < m->units ? m->units : bth[7] & (m->units - 1));
         if (w->count == WIRE_FRAMES)
-            return false;
+            return;
         uint32_t slot = (w->head + w->count++) % WIRE_FRAMES;
         vb_tx_copy(q, f, w->bytes[slot]);
         w->len[slot] = f->len;
     }
     vb_pu_tx_release(pu);
-    return true;
+}
+
+// The oldest frame on its way.
+static struct vb_rx_frame take_frame(struct wire *w)
+{
+    uint32_t slot = w->head;
+
+    w->head = (slot + 1) % WIRE_FRAMES;
+    w->count--;
+    return (struct vb_rx_frame){
+        .data = w->bytes[slot], .head = w->bytes[slot], .len = w->len[slot], .src = w->from};
 }
 
 // Hands a unit its next frame, when it has consumed the last one.
@@ -554,12 +556,7 @@ static void deliver(struct vb_machine *m, uint32_t to)
 
     if (!w || w->count == 0 || vb_pu_frames_left(pu) > 0)
         return;
-    w->frame = (struct vb_rx_frame){.data = w->bytes[w->head],
-                                    .head = w->bytes[w->head],
-                                    .len = w->len[w->head],
-                                    .src = w->from};
-    w->head = (w->head + 1) % WIRE_FRAMES;
-    w->count--;
+    w->frame = take_frame(w);
     vb_pu_feed(pu, &w->frame, 1);
 }
 
@@ -615,7 +612,7 @@ bool vb_machine_step(struct vb_machine *m, struct vb_step *step, uint32_t *unit)
     uint32_t last = m->opts.last == UINT32_MAX ? m->units : m->opts.last - 1;
 
     for (;;) {
-        uint32_t first = parties > 1 ? (uint32_t)vb_prng_below(&m->prng, parties) : 0;
+        uint32_t first = (uint32_t)vb_prng_below(&m->prng, parties);
         for (uint32_t i = 0; i <= parties; i++) {
             uint32_t at = i < parties ? (first + i) % parties : last;
             if ((at == last) != (i == parties) || at >= parties || !try_step(m, at, step))
@@ -645,13 +642,8 @@ static void deliver_all(struct vb_machine *m, uint32_t to, struct vb_rx_frame *f
     struct wire *w = wire_to(m, to);
     uint32_t n = 0;
 
-    for (; w && n < WIRE_FRAMES / 2 && w->count > 0; n++, w->count--) {
-        frames[n] = (struct vb_rx_frame){.data = w->bytes[w->head],
-                                         .head = w->bytes[w->head],
-                                         .len = w->len[w->head],
-                                         .src = w->from};
-        w->head = (w->head + 1) % WIRE_FRAMES;
-    }
+    while (w && n < WIRE_FRAMES / 2 && w->count > 0)
+        frames[n++] = take_frame(w);
     if (n > 0)
         vb_pu_feed(unit_at(m, to), frames, n);
 }
@@ -686,7 +678,7 @@ int vb_machine_send(struct vb_machine *m, uint32_t queue, const void *payload, u
         return -1;
     if (len)
         memcpy(at, payload, len);
-    vb_code_write(q->far_ring + slot * 64,
+    vb_code_write(q->far_ring + slot * VB_WQEBB_BYTES,
                   &(struct vb_code){.opcode = VB_WQE_SEND,
                                     .num_sge = len > 0,
                                     .sge = {{(uintptr_t)at, q->far_key, len}}},

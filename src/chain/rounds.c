@@ -40,11 +40,6 @@ static bool counts(const struct vb_item *item)
     return item->kind != VB_ITEM_OP && !item->manual;
 }
 
-static struct vb_item *label_item(const struct vb_chain *c, uint32_t label)
-{
-    return label && label <= c->labels ? c->label[label - 1].item : NULL;
-}
-
 static struct vb_item *last_of(const struct vb_build_queue *q, uint32_t slot)
 {
     struct vb_item *last = NULL;
@@ -67,7 +62,7 @@ static bool collect(struct vb_chain *c, const struct vb_build_queue *q, uint32_t
 {
     for (struct vb_item *item = q->first; item; item = item->next)
         s->items += item->slot == slot && counts(item);
-    s->item = calloc(s->items + 1, sizeof(struct vb_item *));
+    s->item = calloc(s->items, sizeof(struct vb_item *));
     if (!s->item)
         return vb_build_fail(c, "no memory for the program");
     uint32_t n = 0;
@@ -208,7 +203,7 @@ static void aim_ends(struct vb_chain *c, struct vb_build_queue *q)
 {
     for (uint32_t s = 1; s <= q->slots; s++)
         if (q->opts.ahead)
-            label_item(c, q->ready[s - 1])->op.flags |= VB_CHAIN_FENCE;
+            vb_build_item(c, q->ready[s - 1])->op.flags |= VB_CHAIN_FENCE;
         else
             last_of(q, s)->target = q->ready[next_slot(q, s) - 1];
     for (struct vb_item *item = q->first; item; item = item->next)
@@ -248,7 +243,7 @@ static bool insert_update(struct vb_chain *c, uint32_t queue, uint32_t slot,
 static bool make_region(struct vb_chain *c, uint32_t queue, uint32_t bytes)
 {
     struct vb_build_queue *q = &c->queue[queue - 1];
-    char name[VB_IMAGE_NAME + 16];
+    char name[sizeof q->name + sizeof "_counters"];
 
     snprintf(name, sizeof name, "%s_counters", q->name);
     q->counters = vb_chain_region(c, name, VB_CHAIN_OWN, bytes + END_BYTES, true).id;
@@ -357,25 +352,13 @@ static bool set_count(struct vb_chain *c, uint32_t region, uint32_t offset,
     return true;
 }
 
-// What a counter is of: a queue, or its completion queue for sends or for receives.
-static uint32_t count_target(const struct vb_chain *c, const struct vb_item *item)
-{
-    switch (item->kind) {
-    case VB_ITEM_WAIT: return 2 * (label_item(c, item->target)->queue - 1);
-    case VB_ITEM_WAIT_RECV: return 2 * (item->queue_target - 1) + 1;
-    case VB_ITEM_HALT: return 2 * (item->queue - 1);
-    case VB_ITEM_OPEN: return label_item(c, item->target)->queue - 1;
-    default: return item->queue_target - 1;
-    }
-}
-
 // Every entry is right as it is for its first round, so a counter, whose former value is written,
 // starts from the first round that it is written for: this one, or the next if its entry is passed
 // before the addition is.
 static bool number_additions(struct vb_chain *c, const struct vb_build_queue *q)
 {
     for (struct vb_item *add = q->first; add; add = add->next) {
-        const struct vb_item *item = label_item(c, add->counts);
+        const struct vb_item *item = vb_build_item(c, add->counts);
         if (!item)
             continue;
         uint32_t grows, value = vb_build_index(c, item, &grows), end = 1u << (bits_of(item) - 1);
@@ -383,7 +366,7 @@ static bool number_additions(struct vb_chain *c, const struct vb_build_queue *q)
         add->op.compare = end;
         if (!set_count(c, q->counters, (uint32_t)add->op.remote.offset, item,
                        (add->slot < item->slot ? value : value + grows) & (2 * end - 1),
-                       count_target(c, item)))
+                       vb_build_counter(c, item)))
             return false;
     }
     return true;
@@ -398,14 +381,14 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
     for (uint32_t i = 0; i < q->restores; i++) {
         const struct vb_restore *r = &q->restore[i];
         uint8_t bytes[VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES];
-        const struct vb_item *item = label_item(c, r->at.label.id);
+        const struct vb_item *item = vb_build_item(c, r->at.label.id);
         struct vb_code code;
         uint32_t len;
         if (!comes_with(q, r, slot))
             continue;
         if (!item)
             return vb_build_fail(c, "what is restored is a field of an entry");
-        vb_build_code(c, item, &code);
+        vb_build_code(item, &code);
         int offset = vb_code_field(&code, (enum vb_field)r->at.field, r->at.n, &len);
         if (offset < 0 || r->at.offset + r->len > len)
             return vb_build_fail(c, "entry '%s': %u bytes of '%s' cannot be restored",
@@ -424,13 +407,13 @@ static bool number_manual(struct vb_chain *c)
 {
     for (uint32_t i = 0; i < c->manuals; i++) {
         const struct vb_build_manual *m = &c->manual[i];
-        const struct vb_item *item = label_item(c, m->label);
+        const struct vb_item *item = vb_build_item(c, m->label);
         uint32_t grows;
         if (!item || item->kind == VB_ITEM_OP)
             return vb_build_fail(c, "entry '%s' has no index to count",
                                  vb_build_label_name(c, m->label));
         if (!set_count(c, m->at.region.id, (uint32_t)m->at.offset, item,
-                       vb_build_index(c, item, &grows), count_target(c, item)))
+                       vb_build_index(c, item, &grows), vb_build_counter(c, item)))
             return false;
     }
     return true;
@@ -447,10 +430,12 @@ bool vb_rounds_number(struct vb_chain *c)
             return false;
         for (uint32_t s = 1; s <= q->slots; s++) {
             struct slot slot = {.base = bytes};
-            bool made = collect(c, q, s, &slot) && keep_restored(c, i, s, &slot);
-            bytes = made ? end_of(q, s, &slot) : 0;
+            if (!collect(c, q, s, &slot))
+                return false;
+            bool kept = keep_restored(c, i, s, &slot);
+            bytes = end_of(q, s, &slot);
             free(slot.item);
-            if (!made)
+            if (!kept)
                 return false;
         }
     }
