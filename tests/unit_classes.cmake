@@ -5,11 +5,11 @@
 # No thread, process or socket: they run once, under the address and undefined-behaviour sanitizers.
 set(pure
     answers asm_programs asm_refusals atomic atomic_requester base build_errors build_flow
-    build_memory chain_build_walk chain_check chain_code chain_image chain_machine
-    chain_manual chain_mutants chain_pages chain_random chain_text chain_trace check_dynamic
-    check_listing check_room check_static check_values clock cm cm_message cm_refusal
-    cm_route cm_walk code_layout completer completion congestion construct_cost cost
-    cost_pages cost_presets cost_random credit credit_requester cross cross_wire dcqcn
+    build_memory build_offloads chain_build_walk chain_check chain_code chain_image
+    chain_machine chain_manual chain_mutants chain_pages chain_random chain_text chain_trace
+    check_dynamic check_listing check_room check_static check_values clock cm cm_message
+    cm_refusal cm_route cm_walk code_layout completer completion congestion construct_cost
+    cost cost_pages cost_presets cost_random credit credit_requester cross cross_wire dcqcn
     dev_walk driver driver_verbs events faults faults_text faulty flow flow_turing flush
     forge_walk found funnel hash_get hash_two hashes hist hull_config icrc image_fields
     image_file imm incast isolation list_loop list_walk local local_reference loop
