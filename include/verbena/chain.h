@@ -107,6 +107,13 @@ static inline struct vb_place vb_at(struct vb_chain_label label, enum vb_chain_f
     return p;
 }
 
+static inline struct vb_place vb_at_byte(struct vb_chain_label label, enum vb_chain_field field,
+                                         uint64_t offset)
+{
+    struct vb_place p = {{0}, label, field, 0, offset};
+    return p;
+}
+
 static inline struct vb_place vb_at_n(struct vb_chain_label label, enum vb_chain_field field,
                                       uint32_t n, uint64_t offset)
 {

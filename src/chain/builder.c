@@ -15,7 +15,7 @@ bool vb_build_fail(struct vb_chain *c, const char *text, ...)
 {
     va_list args;
 
-    if (c->error[0])
+    if (vb_build_failed(c))
         return false;
     va_start(args, text);
     vsnprintf(c->error, sizeof c->error, text, args);
@@ -87,7 +87,7 @@ struct vb_chain_queue vb_chain_queue(struct vb_chain *c, const char *name,
 {
     struct vb_chain_queue none = {0};
 
-    if (c->error[0])
+    if (vb_build_failed(c))
         return none;
     if (opts->recv_sge > VB_MAX_SGE) {
         vb_build_fail(c, "queue '%s': a receive has at most %d scatter entries, not %u", name,
@@ -113,7 +113,7 @@ struct vb_chain_region vb_chain_region(struct vb_chain *c, const char *name,
 {
     struct vb_chain_region none = {0};
 
-    if (c->error[0])
+    if (vb_build_failed(c))
         return none;
     struct vb_build_region *a = vb_build_more(c, c->region, &c->regions, sizeof *a);
     if (!a)
@@ -135,7 +135,7 @@ static struct vb_image_region *own_range(struct vb_chain *c, struct vb_place at,
 {
     struct vb_image_region *r;
 
-    if (c->error[0])
+    if (vb_build_failed(c))
         return NULL;
     if (at.region.id == 0 || at.region.id > c->regions) {
         vb_build_fail(c, "initial bytes are put into regions, not into entries");
@@ -182,7 +182,7 @@ uint32_t vb_build_new_label(struct vb_chain *c)
 
 struct vb_chain_label vb_chain_label(struct vb_chain *c, const char *name)
 {
-    struct vb_chain_label label = {c->error[0] ? 0 : vb_build_new_label(c)};
+    struct vb_chain_label label = {vb_build_failed(c) ? 0 : vb_build_new_label(c)};
     if (label.id && name)
         snprintf(c->label[label.id - 1].name, VB_IMAGE_NAME, "%s", name);
     return label;
@@ -230,7 +230,7 @@ struct vb_item *vb_build_insert(struct vb_chain *c, uint32_t queue, struct vb_it
 
 static bool queue_is_known(struct vb_chain *c, struct vb_chain_queue queue)
 {
-    if (c->error[0])
+    if (vb_build_failed(c))
         return false;
     if (queue.id == 0 || queue.id > c->queues)
         return vb_build_fail(c, "an entry was given to a queue that does not exist");
@@ -276,7 +276,7 @@ struct vb_chain_label vb_chain_op(struct vb_chain *c, struct vb_chain_queue queu
     struct vb_item item = {.kind = VB_ITEM_OP, .op = *op};
     struct vb_chain_label none = {0};
 
-    if (c->error[0])
+    if (vb_build_failed(c))
         return none;
     if (op->parts > VB_MAX_SGE || op->len > 256) {
         vb_build_fail(c, "entry '%s': at most %d parts, or 256 bytes inline",
@@ -343,7 +343,7 @@ static struct vb_item *made_item(struct vb_chain *c, struct vb_chain_label label
 
     if (!item)
         vb_build_fail(c, "entry '%s' was not made yet", vb_build_label_name(c, label.id));
-    return c->error[0] ? NULL : item;
+    return vb_build_failed(c) ? NULL : item;
 }
 
 void vb_chain_add_flags(struct vb_chain *c, struct vb_chain_label label, uint32_t flags)
@@ -399,7 +399,7 @@ struct vb_chain_label vb_chain_open_rest(struct vb_chain *c, struct vb_chain_que
 // The queue that runs in circles; what belongs to a slot belongs to its newest.
 static struct vb_build_queue *round_queue(struct vb_chain *c)
 {
-    for (uint32_t i = 0; !c->error[0] && i < c->queues; i++)
+    for (uint32_t i = 0; !vb_build_failed(c) && i < c->queues; i++)
         if (c->queue[i].slots)
             return &c->queue[i];
     vb_build_fail(c, "bytes are restored in programs that run in circles: vb_chain_slot() first");

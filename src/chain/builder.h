@@ -120,6 +120,11 @@ static inline struct vb_item *vb_build_item(const struct vb_chain *c, uint32_t l
     return label && label <= c->labels ? c->label[label - 1].item : NULL;
 }
 
+static inline bool vb_build_failed(const struct vb_chain *c)
+{
+    return c->error[0] != 0;
+}
+
 // Keeps the first mistake. Returns false.
 __attribute__((format(printf, 2, 3))) bool vb_build_fail(struct vb_chain *c, const char *text, ...);
 // Room for one more element; *array moves. NULL: no memory, which is kept as the mistake.

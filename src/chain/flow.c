@@ -51,7 +51,7 @@ struct vb_var vb_flow_var(struct vb_flow *f, uint64_t value)
 struct vb_var vb_flow_pointer(struct vb_flow *f, struct vb_place of)
 {
     struct vb_var v = vb_flow_var(f, 0);
-    if (v.id && !f->chain->error[0]) {
+    if (v.id && !vb_build_failed(f->chain)) {
         f->var[v.id - 1].points = true;
         f->var[v.id - 1].of = of;
     }
@@ -84,7 +84,7 @@ static void append(struct vb_stmt **first, struct vb_stmt **last, struct vb_stmt
 
 static struct vb_stmt *add(struct vb_flow *f, const struct vb_stmt *like)
 {
-    if (!f || f->chain->error[0])
+    if (!f || vb_build_failed(f->chain))
         return NULL;
     if (f->last && f->last->kind == VB_STMT_LOOP && !f->open) {
         vb_build_fail(f->chain, "queue '%s': nothing comes after a loop that has no end", f->name);
@@ -204,7 +204,7 @@ void vb_flow_if_value(struct vb_flow *f, struct vb_var a, enum vb_compare compar
 
 void vb_flow_else(struct vb_flow *f)
 {
-    if (!f || f->chain->error[0])
+    if (!f || vb_build_failed(f->chain))
         return;
     if (!f->open || f->open->kind != VB_STMT_IF || f->open->in_else)
         vb_build_fail(f->chain, "queue '%s': an else without its if", f->name);
@@ -245,7 +245,7 @@ void vb_flow_break(struct vb_flow *f)
 
 void vb_flow_end(struct vb_flow *f)
 {
-    if (!f || f->chain->error[0])
+    if (!f || vb_build_failed(f->chain))
         return;
     if (!f->open)
         vb_build_fail(f->chain, "queue '%s': an end without its beginning", f->name);
@@ -285,9 +285,9 @@ void vb_flow_end_program(struct vb_flow *f)
         return;
     if (f->open)
         vb_build_fail(f->chain, "queue '%s': an if, repeat or loop has no end", f->name);
-    if (!f->chain->error[0])
+    if (!vb_build_failed(f->chain))
         vb_flow_emit(f);
-    if (!f->chain->error[0])
+    if (!vb_build_failed(f->chain))
         put_values(f);
     free_list(f->first);
     free(f->var);

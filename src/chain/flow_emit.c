@@ -95,7 +95,7 @@ static uint32_t constant(struct emit *e, uint64_t value)
         if (e->f->var[e->constant[i] - 1].value == value)
             return e->constant[i];
     uint32_t var = vb_flow_own(e->f, value);
-    if (!e->c->error[0])
+    if (!vb_build_failed(e->c))
         e->constant[e->constants++] = var;
     return var;
 }
@@ -160,7 +160,7 @@ static void wrote(struct emit *e, const struct micro *m, struct vb_chain_label b
 
 static struct vb_part operand_part(struct vb_chain_label v, uint32_t at, uint32_t len)
 {
-    return (struct vb_part){vb_at_n(v, VB_AT_CTRL, 0, at), len};
+    return (struct vb_part){vb_at_byte(v, VB_AT_CTRL, at), len};
 }
 
 // The control segment as the number that a CAS compares.
@@ -262,7 +262,7 @@ static void patch(struct emit *e, const struct micro *m)
 {
     bool loads = m->op.opcode == VB_WQE_READ && m->writes;
     struct vb_place field =
-        loads ? vb_at(m->op.label, VB_AT_RADDR) : vb_at_n(m->op.label, VB_AT_ADDR, 0, 0);
+        loads ? vb_at(m->op.label, VB_AT_RADDR) : vb_at(m->op.label, VB_AT_ADDR);
 
     vb_chain_op(e->c, e->q,
                 &(struct vb_chain_op){.opcode = VB_WQE_READ,
@@ -620,7 +620,7 @@ static void emit_halt(struct emit *e, uint32_t alive)
 
 static void end_slot(struct emit *e)
 {
-    if (e->last_open.id && !e->c->error[0])
+    if (e->last_open.id && !vb_build_failed(e->c))
         e->c->label[e->last_open.id - 1].item->target = VB_BUILD_REST;
     e->next_open.id = e->last_open.id = 0;
 }
@@ -652,14 +652,14 @@ static void emit_simple(struct emit *e, const struct vb_stmt *s)
     switch (s->kind) {
     case VB_STMT_SET: emit_set(e, s->to, s->value); return;
     case VB_STMT_MOVE: m = move_micro(e, s->to, s->a); break;
-    default: m = calc_micro(e, s->op, s->to, s->a, s->b); break;
+    default: m = calc_micro(e, s->op, s->to, s->a, s->b);
     }
     add_micro(e, &m);
 }
 
 static void emit_list(struct emit *e, const struct vb_stmt *s)
 {
-    for (; s && !e->c->error[0]; s = s->next) {
+    for (; s && !vb_build_failed(e->c); s = s->next) {
         switch (s->kind) {
         case VB_STMT_LOAD: emit_load(e, s); break;
         case VB_STMT_STORE: emit_store(e, s); break;
@@ -667,7 +667,7 @@ static void emit_list(struct emit *e, const struct vb_stmt *s)
         case VB_STMT_REPEAT: emit_repeat(e, s); break;
         case VB_STMT_LOOP: emit_loop(e, s); break;
         case VB_STMT_BREAK: emit_break(e); break;
-        default: emit_simple(e, s); break;
+        default: emit_simple(e, s);
         }
     }
 }
@@ -707,7 +707,7 @@ void vb_flow_emit(struct vb_flow *f)
                       f->name);
     else
         emit_list(e, f->first);
-    if (!e->circular && !f->chain->error[0])
+    if (!e->circular && !vb_build_failed(f->chain))
         open_start(e);
     free(e);
 }

@@ -66,8 +66,8 @@ static void add_lookup(struct vb_chain *c, const struct vb_offload *o, struct sl
                                                          {vb_at(s->pick, VB_AT_IMM), 1},
                                                          {vb_at_n(s->hit, VB_AT_LEN, 0, 1), 3},
                                                          {vb_at(s->hit, VB_AT_IMM), 4},
-                                                         {vb_at(s->pick, VB_AT_CTRL), 3},
-                                                         {vb_at_n(s->pick, VB_AT_CTRL, 0, 4), 3}}});
+                                                         vb_operand(s->pick, 0),
+                                                         vb_operand(s->pick, 1)}});
     s->cas = vb_offload_compare(c, o, o->w, s->pick, SEGS, vb_offload_word(VB_WQE_NOP, SKIP_SEGS),
                                 vb_offload_name(c, "compare", s->n));
 }
@@ -85,8 +85,8 @@ static void add_slot(struct vb_chain *c, const struct vb_offload *o, uint32_t n)
     vb_chain_restore(c, vb_at(s.pick, VB_AT_DS), 1);
     vb_offload_rearm(c, o, n);
     vb_chain_recv(c, o->k,
-                  (const struct vb_part[]){{vb_at_n(s.cas, VB_AT_COMPARE, 0, 5), 3},
-                                           {vb_at_n(s.cas, VB_AT_COMPARE, 0, 1), 3},
+                  (const struct vb_part[]){{vb_at_byte(s.cas, VB_AT_COMPARE, 5), 3},
+                                           {vb_at_byte(s.cas, VB_AT_COMPARE, 1), 3},
                                            {vb_at(s.read, VB_AT_RADDR), 8}},
                   3);
 }

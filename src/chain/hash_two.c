@@ -75,8 +75,8 @@ static void add_read(struct vb_chain *c, const struct vb_offload *o, struct vb_c
                                                          {vb_at(l->pick, VB_AT_IMM), 1},
                                                          {vb_at_n(l->hit, VB_AT_LEN, 0, 1), 3},
                                                          {vb_at(l->hit, VB_AT_IMM), 4},
-                                                         {vb_at(l->pick, VB_AT_CTRL), 3},
-                                                         {vb_at_n(l->pick, VB_AT_CTRL, 0, 4), 3}}});
+                                                         vb_operand(l->pick, 0),
+                                                         vb_operand(l->pick, 1)}});
 }
 
 static void add_cas(struct vb_chain *c, const struct vb_offload *o, struct vb_chain_queue queue,
@@ -133,11 +133,11 @@ static void add_slot(struct vb_chain *c, const struct vb_offload *o, struct vb_c
     if (!v.id)
         vb_chain_restore_on(c, o->w, vb_at(s.second.pick, VB_AT_DS), 1);
     vb_chain_recv(c, o->k,
-                  (const struct vb_part[]){{vb_at_n(s.first.cas, VB_AT_COMPARE, 0, 5), 3},
-                                           {vb_at_n(s.first.cas, VB_AT_COMPARE, 0, 1), 3},
+                  (const struct vb_part[]){{vb_at_byte(s.first.cas, VB_AT_COMPARE, 5), 3},
+                                           {vb_at_byte(s.first.cas, VB_AT_COMPARE, 1), 3},
                                            {vb_at(s.first.read, VB_AT_RADDR), 8},
-                                           {vb_at_n(s.second.cas, VB_AT_COMPARE, 0, 5), 3},
-                                           {vb_at_n(s.second.cas, VB_AT_COMPARE, 0, 1), 3},
+                                           {vb_at_byte(s.second.cas, VB_AT_COMPARE, 5), 3},
+                                           {vb_at_byte(s.second.cas, VB_AT_COMPARE, 1), 3},
                                            {vb_at(s.second.read, VB_AT_RADDR), 8}},
                   6);
 }

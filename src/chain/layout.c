@@ -287,7 +287,7 @@ static bool relocate_index(struct vb_chain *c, struct vb_image *image, const str
     switch (item->kind) {
     case VB_ITEM_OPEN: index = VB_RELOC_SEND_INDEX, object = VB_RELOC_QPN; break;
     case VB_ITEM_OPEN_RECV: index = VB_RELOC_RECV_INDEX, object = VB_RELOC_QPN; break;
-    default: index = VB_RELOC_CQ_INDEX, object = VB_RELOC_CQN; break;
+    default: index = VB_RELOC_CQ_INDEX, object = VB_RELOC_CQN;
     }
     if (!add_reloc(c, image, index, at, target))
         return false;
@@ -458,7 +458,7 @@ struct vb_image *vb_chain_finish(struct vb_chain *c, char *error)
 {
     struct vb_image *image = NULL;
 
-    if (!c->error[0] && lay_out(c)) {
+    if (!vb_build_failed(c) && lay_out(c)) {
         image = vb_image_create(c->name);
         if (!image)
             vb_build_fail(c, "no memory for the program");

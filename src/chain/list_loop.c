@@ -75,7 +75,7 @@ static void add_gate(struct vb_chain *c, const struct loop *l, const struct slot
                               .remote = vb_in(l->vars, 0),
                               .parts = 2,
                               .part = {{vb_at(s->node, VB_AT_RADDR), PLACE_BYTES},
-                                       {vb_at_n(s->key, VB_AT_COMPARE, 0, 1), VB_LIST_KEY_BYTES}}});
+                                       {vb_at_byte(s->key, VB_AT_COMPARE, 1), VB_LIST_KEY_BYTES}}});
     vb_chain_add_flags(c, vb_chain_open(c, l->o.w, s->more), VB_CHAIN_FENCE);
 }
 
@@ -90,8 +90,8 @@ static void add_read(struct vb_chain *c, const struct loop *l, const struct slot
                                                {vb_at(l->hit, VB_AT_ADDR), 8},
                                                {vb_at(l->hit, VB_AT_IMM), 4},
                                                {vb_at_n(l->hit, VB_AT_LEN, 0, 1), 3},
-                                               {vb_at(s->pick, VB_AT_CTRL), 3},
-                                               {vb_at_n(s->pick, VB_AT_CTRL, 0, 4), 3}}});
+                                               vb_operand(s->pick, 0),
+                                               vb_operand(s->pick, 1)}});
 }
 
 static void add_comparisons(struct vb_chain *c, const struct loop *l, const struct slot *s)
@@ -132,22 +132,20 @@ static void add_count(struct vb_chain *c, const struct loop *l, uint32_t at, uin
 // The counters into the entries of one slot, byte by byte: the lowest comes last there.
 static void copy_counts(struct vb_chain *c, const struct loop *l, const struct slot *to)
 {
-    struct vb_chain_op op = {.opcode = VB_WQE_READ,
-                             .flags = VB_CHAIN_FENCE,
-                             .remote = vb_in(l->counts, 0),
-                             .parts = COUNT_BYTES};
+    struct vb_chain_op op = {
+        .opcode = VB_WQE_READ, .flags = VB_CHAIN_FENCE, .remote = vb_in(l->counts, 0)};
     const struct {
         struct vb_chain_label entry;
-        uint32_t at, bytes;
-    } count[] = {{to->gate, GATE_AT, 3},
-                 {to->done, DONE_AT, 3},
-                 {to->recv, RECV_AT, 2},
-                 {to->open, OPEN_AT, 2}};
+        uint32_t bytes;
+    } count[] = {{to->gate, DONE_AT - GATE_AT},
+                 {to->done, RECV_AT - DONE_AT},
+                 {to->recv, OPEN_AT - RECV_AT},
+                 {to->open, COUNT_BYTES - OPEN_AT}};
 
     for (uint32_t i = 0; i < sizeof count / sizeof count[0]; i++)
         for (uint32_t b = 0; b < count[i].bytes; b++)
-            op.part[count[i].at + b] =
-                (struct vb_part){vb_at_n(count[i].entry, VB_AT_INDEX, 0, 3 - b), 1};
+            op.part[op.parts++] =
+                (struct vb_part){vb_at_byte(count[i].entry, VB_AT_INDEX, 3 - b), 1};
     vb_chain_op(c, l->o.w, &op);
 }
 

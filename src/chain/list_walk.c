@@ -153,8 +153,8 @@ static void add_read(struct vb_chain *c, const struct walk *w, uint32_t n,
                                                {vb_at(at->hit, VB_AT_ADDR), 8},
                                                {vb_at(at->hit, VB_AT_IMM), 4},
                                                {vb_at_n(at->hit, VB_AT_LEN, 0, 1), 3},
-                                               {vb_at(victim, VB_AT_CTRL), 3},
-                                               {vb_at_n(victim, VB_AT_CTRL, 0, 4), 3}}});
+                                               vb_operand(victim, 0),
+                                               vb_operand(victim, 1)}});
 }
 
 // The key of the first comparison into the next one.
@@ -164,9 +164,9 @@ static void copy_key(struct vb_chain *c, const struct walk *w, uint32_t n)
         return;
     vb_chain_op(c, w->o.w,
                 &(struct vb_chain_op){.opcode = VB_WQE_READ,
-                                      .remote = vb_at_n(w->node[0].cas, VB_AT_COMPARE, 0, 1),
+                                      .remote = vb_at_byte(w->node[0].cas, VB_AT_COMPARE, 1),
                                       .parts = 1,
-                                      .part = {{vb_at_n(w->node[n + 1].cas, VB_AT_COMPARE, 0, 1),
+                                      .part = {{vb_at_byte(w->node[n + 1].cas, VB_AT_COMPARE, 1),
                                                 VB_LIST_KEY_BYTES}}});
 }
 
@@ -222,8 +222,7 @@ static void sum_opcodes(struct vb_chain *c, const struct walk *w)
 
     for (uint32_t n = 0; n < w->nodes;) {
         while (n < w->nodes && op.parts < CALC_PARTS)
-            op.part[op.parts++] =
-                (struct vb_part){vb_at_n(w->node[n++].hit, VB_AT_CTRL, 0, 0), CALC_BYTES};
+            op.part[op.parts++] = (struct vb_part){vb_at(w->node[n++].hit, VB_AT_CTRL), CALC_BYTES};
         if (sum.id)
             vb_chain_wait(c, w->o.w, sum);
         sum = vb_chain_op(c, w->o.w, &op);
@@ -306,7 +305,7 @@ static void add_recv(struct vb_chain *c, const struct walk *w)
 
     for (uint32_t n = 0; n < keys; n++)
         part[1 + n] =
-            (struct vb_part){vb_at_n(w->node[n].cas, VB_AT_COMPARE, 0, 1), VB_LIST_KEY_BYTES};
+            (struct vb_part){vb_at_byte(w->node[n].cas, VB_AT_COMPARE, 1), VB_LIST_KEY_BYTES};
     vb_chain_recv(c, w->o.k, part, 1 + keys);
 }
 

@@ -162,7 +162,7 @@ static bool copy_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, uin
 // The last part of a slot: waits for guards, brings `next` up to date, and opens it when that is
 // done, unless the slot has done so itself. What brings it up to date comes before the last entry,
 // once all slots are known.
-static bool insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
+static void insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
 {
     struct vb_build_queue *q = &c->queue[queue - 1];
     uint32_t next = next_slot(q, slot);
@@ -178,23 +178,22 @@ static bool insert_end(struct vb_chain *c, uint32_t queue, uint32_t slot)
                                                   .slot = slot,
                                                   .target = q->guard[i].label,
                                                   .lap = next == 1 ? 0 : -1});
-        if (!after)
-            return false;
     }
     if (q->opts.ahead)
-        return true;
+        return;
     after =
         vb_build_insert(c, queue, after,
                         &(struct vb_item){.kind = VB_ITEM_OPEN,
                                           .op = {.opcode = VB_WQE_SEND_EN, .flags = VB_CHAIN_FENCE},
                                           .slot = slot,
                                           .lap = next == 1 ? 1 : 0});
-    if (after && q->ready[slot - 1] == 0)
+    if (!after)
+        return;
+    if (q->ready[slot - 1] == 0)
         q->ready[slot - 1] = after->op.label.id;
-    for (struct vb_item *item = q->first; after && item; item = item->next)
+    for (struct vb_item *item = q->first; item; item = item->next)
         if (item->slot == slot && item->target == VB_BUILD_REST)
             item->target = after->op.label.id;
-    return after != NULL;
 }
 
 // The last entry of each slot opens the next one as far as it is ready; or those that open the rest
@@ -247,7 +246,7 @@ static bool make_region(struct vb_chain *c, uint32_t queue, uint32_t bytes)
 
     snprintf(name, sizeof name, "%s_counters", q->name);
     q->counters = vb_chain_region(c, name, VB_CHAIN_OWN, bytes + END_BYTES, true).id;
-    return c->error[0] == 0;
+    return !vb_build_failed(c);
 }
 
 static bool opens_rest(const struct vb_build_queue *q, uint32_t slot)
@@ -283,8 +282,7 @@ static bool insert_rounds(struct vb_chain *c, uint32_t queue, struct slot *slots
     uint32_t count = c->queue[queue - 1].slots, bytes = 0;
 
     for (uint32_t s = 1; s <= count; s++)
-        if (!insert_end(c, queue, s))
-            return false;
+        insert_end(c, queue, s);
     aim_ends(c, &c->queue[queue - 1]);
     for (uint32_t s = 1; s <= count; s++) {
         if (!collect(c, &c->queue[queue - 1], s, &slots[s - 1]))
@@ -399,7 +397,7 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
                      bytes + offset + r->at.offset, r->len);
         at += r->len;
     }
-    return c->error[0] == 0;
+    return !vb_build_failed(c);
 }
 
 // What the program counts by itself.

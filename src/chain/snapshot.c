@@ -204,7 +204,7 @@ static bool reverse(struct reversal *r, const struct vb_reloc *then)
     case VB_RELOC_SEND_COUNT:
     case VB_RELOC_RECV_COUNT:
     case VB_RELOC_CQ_COUNT: take_little(at, len, r->binding->start); break;
-    default: memcpy(at, bytes_at(r->then, &reloc.at), len); break; // what lay below
+    default: memcpy(at, bytes_at(r->then, &reloc.at), len); // what lay below
     }
     return vb_image_add_reloc(r->now, &reloc) >= 0;
 }

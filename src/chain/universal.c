@@ -53,7 +53,7 @@ static struct vb_chain_label name(struct machine *m, const char *what, uint32_t 
 // Decided by the step before. Once awake it stays so: there is no next round.
 static void add_halt(struct machine *m, uint32_t s)
 {
-    if (!m->c->error[0])
+    if (!vb_build_failed(m->c))
         vb_build_insert(m->c, m->q.id, NULL,
                         &(struct vb_item){.kind = VB_ITEM_HALT,
                                           .op = {.opcode = VB_WQE_WAIT, .label = m->halt[s]},

@@ -666,6 +666,35 @@ static void test_first_mistake(void **state)
     assert_string_equal(error, "queue 'X': a receive has at most 16 scatter entries, not 17");
 }
 
+// The longest name of a queue, and what else is named after it: cut off where names end.
+static void test_longest_names(void **state)
+{
+    static const char name[] = "abcdefghijklmnopqrstuvwxyzabc";
+    char error[VB_IMAGE_TEXT] = "";
+
+    (void)state;
+    for (int loops = 0; loops < 2; loops++) {
+        struct vb_chain *c = vb_chain_begin("names");
+        struct vb_flow *f = vb_flow_begin(c, name);
+        struct vb_var a = vb_flow_var(f, 1);
+        if (loops)
+            vb_flow_loop(f);
+        vb_flow_set(f, a, 2);
+        if (loops)
+            vb_flow_end(f);
+        vb_flow_end_program(f);
+        struct vb_image *image = vb_chain_finish(c, error);
+        if (!image)
+            fail_msg("%s", error);
+        assert_string_equal(image->queue[0].name, name);
+        assert_string_equal(image->region[0].name, "abcdefghijklmnopqrstuvwxyzabc_v");
+        if (loops)
+            assert_string_equal(image->region[1].name, "abcdefghijklmnopqrstuvwxyzabc_c");
+        assert_int_equal(image->regions, 1 + loops);
+        vb_image_destroy(image);
+    }
+}
+
 static void test_abandoned_programs(void **state)
 {
     struct rig r;
@@ -688,6 +717,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_first_mistake),
+        cmocka_unit_test(test_longest_names),
         cmocka_unit_test(test_abandoned_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,9 +213,59 @@ static void test_count_starts_as_the_index(void **state)
     }
 }
 
+// A comparison sees all 48 bits of its operand, in the order of its bytes.
+static char run_condition(const uint8_t *operand)
+{
+    struct rig r;
+
+    begin(&r);
+    struct vb_chain_queue queue =
+        vb_chain_queue(r.c, "Q", &(struct vb_chain_queue_opts){.open = 4});
+    struct vb_chain_label then = vb_chain_label(r.c, "then");
+    vb_chain_put(r.c, vb_in(r.data, 0), operand, 6);
+    vb_chain_op(r.c, queue,
+                &(struct vb_chain_op){.opcode = VB_WQE_READ,
+                                      .remote = vb_in(r.data, 0),
+                                      .parts = 2,
+                                      .part = {vb_operand(then, 0), vb_operand(then, 1)}});
+    vb_chain_if(r.c, queue,
+                &(struct vb_chain_op){.opcode = VB_WQE_WRITE,
+                                      .label = then,
+                                      .remote = vb_in(r.data, 6),
+                                      .data = "x",
+                                      .len = 1},
+                0x123456789abc, vb_in(r.data, 8));
+    struct vb_image *image = vb_chain_finish(r.c, r.error);
+    if (!image)
+        fail_msg("%s", r.error);
+    struct vb_machine *m = vb_machine_create(image, &(struct vb_machine_opts){.seed = 1}, r.error);
+    assert_non_null(m);
+    vb_machine_run(m, 1000);
+    assert_int_equal(vb_machine_executed(m, 2), 5);
+    char result = (char)vb_machine_data(m, 0)[6];
+    vb_machine_destroy(m);
+    vb_image_destroy(image);
+    return result;
+}
+
+static void test_operand(void **state)
+{
+    uint8_t operand[] = {0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc};
+
+    (void)state;
+    assert_int_equal(run_condition(operand), 'x');
+    for (uint32_t i = 0; i < sizeof operand; i++)
+        for (uint32_t bit = 0; bit < 8; bit += 7) {
+            operand[i] ^= (uint8_t)(1 << bit);
+            assert_int_equal(run_condition(operand), 0);
+            operand[i] ^= (uint8_t)(1 << bit);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operand),
         cmocka_unit_test(test_sleeper),
         cmocka_unit_test(test_unmade_entries),
         cmocka_unit_test(test_counts_need_room_and_an_index),
