@@ -2,7 +2,6 @@
 // Marks of congestion through real sockets: which frames came marked, alone and in streams.
 #include "port/udp.h"
 #include "port/udp_state.h"
-#include "skips.h"
 #include "udp_kit.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
@@ -26,13 +25,7 @@ enum {
 
 static struct vb_port *open_port(int family, unsigned host, bool ecn)
 {
-    char text[INET6_ADDRSTRLEN], why[VB_ERROR_TEXT] = "";
-    const struct vb_udp_opts opts = {
-        .address = udp_kit_address(family, host, text), .error_text = why, .ecn = ecn};
-    struct vb_port *port = NULL;
-    if (vb_udp_open(&opts, &port) < 0)
-        fail_msg("%s", why);
-    return port;
+    return udp_kit_open_with(family, host, (struct vb_udp_opts){.ecn = ecn});
 }
 
 static void set_class(const struct udp_forger *f, int class)
@@ -162,27 +155,20 @@ static void test_what_is_sent_may_be_marked(void **state)
     }
 }
 
-static const struct CMUnitTest v4_tests[] = {
-    UDP_KIT_TEST(test_a_lone_frame_tells_its_mark, udp_kit_v4),
-    UDP_KIT_TEST(test_a_stream_tells_each_mark, udp_kit_v4),
-    UDP_KIT_TEST(test_merged_frames_share_their_mark, udp_kit_v4),
-    UDP_KIT_TEST(test_what_is_sent_may_be_marked, udp_kit_v4),
-};
-
-static const struct CMUnitTest v6_tests[] = {
-    UDP_KIT_TEST(test_a_lone_frame_tells_its_mark, udp_kit_v6),
-    UDP_KIT_TEST(test_a_stream_tells_each_mark, udp_kit_v6),
-    UDP_KIT_TEST(test_merged_frames_share_their_mark, udp_kit_v6),
-    UDP_KIT_TEST(test_what_is_sent_may_be_marked, udp_kit_v6),
-};
+#define ALL_TESTS(family)                                              \
+    {                                                                  \
+        UDP_KIT_TEST(test_a_lone_frame_tells_its_mark, family),        \
+            UDP_KIT_TEST(test_a_stream_tells_each_mark, family),       \
+            UDP_KIT_TEST(test_merged_frames_share_their_mark, family), \
+            UDP_KIT_TEST(test_what_is_sent_may_be_marked, family),     \
+    }
 
 int main(void)
 {
-    int failed = cmocka_run_group_tests(v4_tests, NULL, NULL);
-    const char *why = udp_kit_enter_net();
-    if (why != NULL)
-        failed += skips_group("ipv6", why);
-    else
-        failed += cmocka_run_group_tests(v6_tests, NULL, NULL);
+    const struct CMUnitTest v4[] = ALL_TESTS(udp_kit_v4);
+    const struct CMUnitTest v6[] = ALL_TESTS(udp_kit_v6);
+    int failed = cmocka_run_group_tests(v4, NULL, NULL);
+    if (udp_kit_enter_v6(&failed))
+        failed += cmocka_run_group_tests(v6, NULL, NULL);
     return failed;
 }

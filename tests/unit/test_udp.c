@@ -3,7 +3,6 @@
 #include "base/prng.h"
 #include "port/clock.h"
 #include "port/udp.h"
-#include "skips.h"
 #include "udp_kit.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
@@ -480,10 +479,7 @@ static const struct CMUnitTest v6_tests[] = {
 int main(void)
 {
     int failed = cmocka_run_group_tests(v4_tests, NULL, NULL);
-    const char *why = udp_kit_enter_net();
-    if (why != NULL)
-        failed += skips_group("ipv6", why);
-    else
+    if (udp_kit_enter_v6(&failed))
         failed += cmocka_run_group_tests(v6_tests, NULL, NULL);
     return failed;
 }

@@ -41,15 +41,8 @@ struct stream {
 
 static struct vb_port *open_as(int family, unsigned host, bool shared)
 {
-    char text[INET6_ADDRSTRLEN], why[VB_ERROR_TEXT] = "";
-    struct vb_udp_opts opts = {.address = udp_kit_address(family, host, text),
-                               .socket_bytes = SOCKET_BYTES,
-                               .error_text = why,
-                               .shared = shared};
-    struct vb_port *port = NULL;
-
-    if (vb_udp_open(&opts, &port) < 0)
-        fail_msg("%s", why);
+    struct vb_port *port = udp_kit_open_with(
+        family, host, (struct vb_udp_opts){.socket_bytes = SOCKET_BYTES, .shared = shared});
     assert_int_equal(vb_ip_is_v4(&port->local), family == AF_INET);
     return port;
 }

@@ -5,7 +5,7 @@
 #include "../wait.h"
 #include "base/prng.h"
 #include "port/clock.h"
-#include "port/udp.h"
+#include "skips.h"
 #include "verbena/nic.h"
 #include "wire/roce.h"
 
@@ -86,6 +86,14 @@ const char *udp_kit_enter_net(void)
     return NULL;
 }
 
+bool udp_kit_enter_v6(int *failed)
+{
+    const char *why = udp_kit_enter_net();
+    if (why != NULL)
+        *failed += skips_group("ipv6", why);
+    return why == NULL;
+}
+
 void udp_kit_add_address(const char *ipv6)
 {
     if (!add_address(ipv6))
@@ -110,20 +118,31 @@ const char *udp_kit_address(int family, unsigned host, char text[INET6_ADDRSTRLE
     return text;
 }
 
-struct vb_port *udp_kit_open_at(const char *address)
+static struct vb_port *open_port(struct vb_udp_opts opts)
 {
     char why[VB_ERROR_TEXT] = "";
-    struct vb_udp_opts opts = {.address = address, .error_text = why};
     struct vb_port *port = NULL;
+    opts.error_text = why;
     if (vb_udp_open(&opts, &port) < 0)
         fail_msg("%s", why);
     return port;
 }
 
-struct vb_port *udp_kit_open(int family, unsigned host)
+struct vb_port *udp_kit_open_at(const char *address)
+{
+    return open_port((struct vb_udp_opts){.address = address});
+}
+
+struct vb_port *udp_kit_open_with(int family, unsigned host, struct vb_udp_opts opts)
 {
     char text[INET6_ADDRSTRLEN];
-    return udp_kit_open_at(udp_kit_address(family, host, text));
+    opts.address = udp_kit_address(family, host, text);
+    return open_port(opts);
+}
+
+struct vb_port *udp_kit_open(int family, unsigned host)
+{
+    return udp_kit_open_with(family, host, (struct vb_udp_opts){0});
 }
 
 // ---- frames

@@ -5,6 +5,7 @@
 #define VB_TESTS_UDP_KIT_H
 
 #include "port/port.h"
+#include "port/udp.h"
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -30,12 +31,17 @@ static inline int udp_kit_family(void **state)
 // Moves the process into a network of its own whose loopback has the hosts' IPv6 addresses.
 // Returns NULL, or why it cannot be.
 const char *udp_kit_enter_net(void);
+// The same for main() between its tests over IPv4 and those over IPv6. False: they are skipped, and
+// *failed counts that if it is a failure.
+bool udp_kit_enter_v6(int *failed);
 // Of loopback, in that network.
 void udp_kit_add_address(const char *ipv6);
 void udp_kit_set_mtu(int mtu_bytes);
 
 // IPv4: addresses of this process alone, so that tests can run beside each other.
 const char *udp_kit_address(int family, unsigned host, char text[INET6_ADDRSTRLEN]);
+// Fails the test if the port cannot be opened. The address is the host's.
+struct vb_port *udp_kit_open_with(int family, unsigned host, struct vb_udp_opts opts);
 struct vb_port *udp_kit_open_at(const char *address);
 struct vb_port *udp_kit_open(int family, unsigned host);
 
