@@ -7,7 +7,8 @@ has one try. Where a race of a foreign tool needs another one, tried() counts it
 test prints `TRIES: test: what: count`.
 
 Run as root, a test has a network namespace of its own, so that no address or port of another test
-is in its way: loopback, and eth0 with an address and a default route.
+is in its way: loopback, and eth0 with two addresses and a default route, whose other end is wire0. A
+test that changes these links says so (run(..., links=True)), and has them as any user, too.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import unittest
 EXIT_SKIP = 77
 SKIPS = pathlib.Path(__file__).resolve().parent / "skips.txt"
 WHOLE = "*"  # as a case: the whole test
-CLONE_NEWNET = 0x40000000
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 OWN_ADDRESSES = ("10.79.0.1/24", "fd00:79::1/64")
 
 
@@ -111,20 +112,47 @@ def print_tries():
 
 # ---- a network of its own
 
-def own_network():
+def unshare(kinds):
+    return ctypes.CDLL(None).unshare(kinds) == 0
+
+
+def unshare_as_user():
+    """A new network namespace in a user namespace in which this user is root."""
+    maps = {"setgroups": "deny", "uid_map": f"0 {os.geteuid()} 1", "gid_map": f"0 {os.getegid()} 1"}
+    if not unshare(CLONE_NEWUSER | CLONE_NEWNET):
+        return False
+    for file, text in maps.items():
+        pathlib.Path("/proc/self", file).write_text(text, encoding="ascii")
+    return True
+
+
+def ip(*words):
+    """Runs ip, which has to succeed."""
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failure(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+def own_network(needed):
     """Moves this process and all that it starts into a new network namespace. Without the right to
-    do so it stays where it is, beside other tests."""
-    if missing(tools=("ip",)) or ctypes.CDLL(None).unshare(CLONE_NEWNET) < 0:
-        return
+    do so it stays where it is, beside other tests, unless it needs one."""
+    if needed:
+        require(tools=("ip",))
+    if missing(tools=("ip",)) or not unshare(CLONE_NEWNET):
+        if not needed:
+            return
+        if not unshare_as_user():
+            raise Skip("network namespaces are forbidden here")
     lines = ["link set lo up", "link add eth0 type veth peer name wire0", "link set wire0 up",
              "link set eth0 up"]
     lines += [f"address add {address} dev eth0 nodad" if ":" in address else
               f"address add {address} dev eth0" for address in OWN_ADDRESSES]
     lines.append("route add default dev eth0")
-    for line in lines:
-        done = subprocess.run(["ip", *line.split()], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Skip(f"ip {line}: {done.stderr.strip()}")
+    try:
+        for line in lines:
+            ip(*line.split())
+    except Failure as failure:
+        raise Skip(str(failure)) from failure
 
 
 # ---- a test
@@ -150,11 +178,11 @@ def options(description, full=None):
     return parser
 
 
-def run(test):
-    """Runs test() and exits with its outcome."""
+def run(test, links=False):
+    """Runs test() and exits with its outcome; `links`: it needs a network of its own."""
     stop_on_signals()
     try:
-        own_network()
+        own_network(links)
         test()
     except Skip as skip:
         sys.exit(EXIT_SKIP if skipped(WHOLE, skip) else 1)

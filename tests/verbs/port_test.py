@@ -1,13 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a port says of itself is what the link below is: state, width and speed, MTU. In a network
-namespace whose links the test makes, changes and takes away.
-Host packages: ibverbs-utils, iproute2, util-linux."""
+"""What a port says of itself is what the link below is: state, width and speed, MTU.
+Host packages: ibverbs-utils, iproute2."""
 
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -16,12 +13,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import judge  # noqa: E402
 
 LIMIT_S = 60
-INSIDE = "VERBENA_PORT_TEST_INSIDE"
-OWN, OWN_V6 = "10.80.1.1", "fd00:80::1"
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, timeout=LIMIT_S)
+OWN, OWN_V6 = (address.split("/")[0] for address in judge.OWN_ADDRESSES)
 
 
 def told(options, address):
@@ -46,21 +38,15 @@ def check(options):
     up = ("PORT_ACTIVE", "LINK_UP")
     down = ("PORT_DOWN", "DISABLED")
     ten = ("1X", "10.0 Gbps")  # what veth says of itself
-    ip("link", "set", "lo", "up")
-    ip("link", "add", "p0", "type", "veth", "peer", "name", "p1")
-    ip("address", "add", f"{OWN}/24", "dev", "p0")
-    ip("address", "add", f"{OWN_V6}/64", "dev", "p0", "nodad")
-    ip("link", "set", "p0", "up")
-    ip("link", "set", "p1", "up")
     for address in (OWN, OWN_V6):
         expect(options, address, (*up, *ten, "1024"), "a link")
-    ip("link", "set", "p0", "mtu", "9000")
+    judge.ip("link", "set", "eth0", "mtu", "9000")
     expect(options, OWN, (*up, *ten, "4096"), "a link with a larger MTU")
-    ip("link", "set", "p1", "down")
+    judge.ip("link", "set", "wire0", "down")
     expect(options, OWN, (*down, *ten, "4096"), "a link without a carrier")
-    ip("link", "set", "p1", "up")
+    judge.ip("link", "set", "wire0", "up")
     expect(options, OWN, (*up, *ten, "4096"), "a link that is back")
-    ip("link", "set", "p0", "down")
+    judge.ip("link", "set", "eth0", "down")
     expect(options, OWN, (*down, *ten, "4096"), "a link that is down")
     # A loopback has no speed: the least, as Linux's soft-RoCE says of links that do not tell.
     expect(options, "127.0.0.1", (*up, "1X", "2.5 Gbps", "4096"), "the loopback")
@@ -68,18 +54,11 @@ def check(options):
 
 
 def test(options):
-    missing = [tool for tool in ("ip", "unshare", "ibv_devinfo") if not shutil.which(tool)]
-    if missing:
-        raise judge.Skip(f"missing: {', '.join(missing)}")
-    if INSIDE not in os.environ:
-        if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
-            raise judge.Skip("no network namespaces here")
-        os.execvpe("unshare", ["unshare", "-rn", sys.executable, *sys.argv],
-                   {**os.environ, INSIDE: "1"})
+    judge.require(tools=("ibv_devinfo",))
     options.build = options.build.resolve()
     check(options)
 
 
 if __name__ == "__main__":
     parsed = judge.options(__doc__.splitlines()[0]).parse_args()
-    judge.run(lambda: test(parsed))
+    judge.run(lambda: test(parsed), links=True)
