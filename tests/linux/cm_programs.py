@@ -9,11 +9,11 @@ import re
 import judge
 import table
 from guest import GUEST_IP, GUEST_IP6, HOST_IP, HOST_IP6
+from programs import ANY_CLOCK, FIGURES
 from sides import LIMIT_S, Ours, Pair
 from table import LOSS_PERCENT, ROLES
 
 DONE = r"return status 0"
-FIGURES = r"^\s*\d+\s+\d+(\s+[\d.]+){3}"  # of perftest
 RATE = r"^custom( +\S+){4} +[\d.]+s +[\d.]+ +[\d.]+$"  # of rstream
 # perftest makes a second connection as soon as the first one stands; nothing tells its client that
 # the server listens again, and an emulated server is slow. These are the answers if it does not.
@@ -37,7 +37,7 @@ def pair(server, client, options="", says="", lossy=False):
 
 
 def perftest(tool, options, lossy=False):
-    words = f"{tool} -R {options} -n 500 -p {{p}}"
+    words = f"{tool} -R {ANY_CLOCK} {options} -n 500 -p {{p}}"
     return Tool(words, words + " {a}", FIGURES, families=(4,), lossy=lossy, races=True)
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path += [os.path.join(os.path.dirname(os.path.abspath(__file__)), up) for up in ("..", "../verbs")]
 import cm_programs  # noqa: E402
 import judge  # noqa: E402
 import os_failure  # noqa: E402

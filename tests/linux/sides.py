@@ -10,7 +10,7 @@ LIMIT_S = 60
 GRACE_S = 3  # for the other side of one that failed
 POLL_S = 0.02
 OUR_LISTEN = r"rdma_listen: "  # the log of `verbena run`
-COMPLAINT = r"(?i)verbena\[|fail|error|could|unable|invalid|syndrom"
+COMPLAINT = r"(?i)verbena\[|fail|error|could|unable|invalid|syndrom|can't"
 # No tool says that it listens with rdma_cm: the kernel's table of connections does.
 THEIR_LISTEN = "rdma resource show cm_id 2>/dev/null | grep -q LISTEN"
 

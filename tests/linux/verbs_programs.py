@@ -5,16 +5,12 @@ shown with the words of the tool.
 """
 
 import dataclasses
-import os
-import sys
 
+import programs
 import table
 from guest import GUEST_IP, HOST_IP, HOST_IP6
 from sides import LIMIT_S, Pair
 from table import GID_INDEX, LOSS_PERCENT, ROLES
-
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../verbs"))
-import programs  # noqa: E402
 
 # Nobody sends a datagram again: fewer than the receives that perftest has posted (512), and no more
 # than buffers on the way take.
@@ -51,6 +47,9 @@ class Program(table.Row):
     def name(self):
         return " ".join((self.tool, *self.given))
 
+    def case(self):
+        return programs.Case(self.tool, self.given)
+
     def lacking(self):
         """What of it soft-RoCE has not, or None."""
         return next((word for word in LACKING if word in (self.tool, *self.given)), None)
@@ -80,14 +79,14 @@ class Program(table.Row):
         if self.tool.startswith("ibv_"):
             gid = ("-g", "0")
         ours = ["env", "-u", "VERBENA", build / "verbena", "run", "--log", "error", "--address",
-                HOST_IP if self.ip == 4 else HOST_IP6, "--", self.tool, "-p", port, *self.given,
-                *gid, *peer]
+                HOST_IP if self.ip == 4 else HOST_IP6, "--", *self.case().command(port), *gid,
+                *peer]
         pair = Pair(guest, self.role, ours,
                     (*self.their_words(port), *(() if peer else (HOST_IP,))))
         problem = pair.run(port)
         if problem:
             return problem
-        case = programs.Case(self.tool, self.given)
+        case = self.case()
         problem = programs.problem_of(case, pair.client_said)
         if not problem and self.tool.startswith("ibv_"):
             problem = programs.problem_of(case, pair.server_said)
@@ -96,7 +95,7 @@ class Program(table.Row):
 
     def their_words(self, port):
         option = "-g" if self.tool.startswith("ibv_") else "-x"
-        return (self.tool, "-d", "rxe0", option, GID_INDEX[self.ip], "-p", port, *self.given)
+        return (*self.case().command(port), "-d", "rxe0", option, GID_INDEX[self.ip])
 
     def try_in_guest(self, guest, port):
         """Runs both programs in the guest; returns None or what the one that failed said."""

@@ -20,12 +20,12 @@ sys.path[1:1] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), up)
                  for up in ("..", "../linux")]
 import judge  # noqa: E402
 import netns  # noqa: E402
+from programs import ANY_CLOCK, FIGURES  # noqa: E402
 
 CASE_LIMIT_S = 60
 OWN_LIMIT_S = 120
 TABLE = "{:<26} {:<40} {:>7}  {}"
 FIRST_PORT = 7200
-FIGURES = r"^\s*\d+\s+\d+(\s+[\d.]+){3}"  # of perftest
 # A race of perftest's own: its server listens twice, and its client, which nothing tells, may be
 # there before the second time.
 TOO_EARLY = ("RDMA_CM_EVENT_REJECTED; error: 8.", "RDMA_CM_EVENT_UNREACHABLE; error: 1.")
@@ -45,6 +45,11 @@ class Case:
         return " ".join((*self.run, self.client.replace(" {a}", "").replace(" {p}", "").replace("{g}", "GROUP")))
 
 
+def perftest(tool):
+    words = f"{tool} -R {ANY_CLOCK} -p {{p}}"
+    return Case(words, words + " {a}", FIGURES, families=(4,))
+
+
 DONE = r"return status 0"
 CASES = (
     Case("rping -s -a {a} -p {p} -C 100 -V", "rping -c -a {a} -p {p} -C 100 -V"),
@@ -60,12 +65,7 @@ CASES = (
     Case("rdma_xserver -p {p} -c x", "rdma_xclient -s {a} -p {p} -c x", "rdma_xclient: end 0",
          families=(4,)),
     Case("cmtime -b {a} -p {p}", "cmtime -s {a} -p {p}", r"disconnect +: +\d", ends=False),
-    Case("ib_send_bw -R -p {p}", "ib_send_bw -R -p {p} {a}", FIGURES, families=(4,)),
-    Case("ib_write_bw -R -p {p}", "ib_write_bw -R -p {p} {a}", FIGURES, families=(4,)),
-    Case("ib_read_lat -R -p {p}", "ib_read_lat -R -p {p} {a}", FIGURES, families=(4,)),
-    Case("ib_atomic_bw -R -p {p}", "ib_atomic_bw -R -p {p} {a}", FIGURES, families=(4,)),
-    Case("ib_send_lat -R -c UD -p {p}", "ib_send_lat -R -c UD -p {p} {a}", FIGURES,
-         families=(4,)),
+    *map(perftest, ("ib_send_bw", "ib_write_bw", "ib_read_lat", "ib_atomic_bw", "ib_send_lat -c UD")),
     Case("rping -s -a {a} -p {p} -C 100 -V", "rping -c -a {a} -p {p} -C 100 -V",
          run=("--faults", "drop=1%")),
 )

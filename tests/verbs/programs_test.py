@@ -72,7 +72,7 @@ class Table:
         place = self.client if peer else self.server
         where = ("--address", place.address) if place.address else ()
         argv = ["env", "-u", "VERBENA", self.verbena, "run", "--log", "error", *where, *case.run,
-                "--", case.tool, "-p", self.port, *case.options]
+                "--", *case.command(self.port)]
         if case.tool.startswith("ibv_"):
             argv += ["-g", "0"]
         elif self.ipv6:
