@@ -32,6 +32,21 @@ static struct vb_cm_conn *find_both(const struct vb_cm *cm, const struct vb_ip *
     return c && c->remote_id == m->local_id ? c : NULL;
 }
 
+// The connection that has this id of the peer's. One that is over keeps it for repetitions only: if a
+// message brings the id with another queue pair, the peer has drawn it again, for a new connection.
+static struct vb_cm_conn *find_holder(struct vb_cm *cm, const struct vb_ip *from, uint32_t id,
+                                      uint32_t qpn)
+{
+    struct vb_cm_conn *c = vb_cm_find_remote(cm, from, id, false);
+
+    if (!c || c->remote_qpn == qpn)
+        return c;
+    if (c->state != VB_CM_REFUSED && c->state != VB_CM_TIMEWAIT && c->state != VB_CM_OVER)
+        return c;
+    vb_cm_conn_unindex(cm, c, VB_CM_BY_REMOTE);
+    return NULL;
+}
+
 // ---- REQ
 
 static void repeated_req(struct vb_cm *cm, const struct vb_ip *from, struct vb_cm_conn *c,
@@ -111,7 +126,7 @@ static void begin_passive(struct vb_cm *cm, struct vb_cm_conn *c, struct vb_cm_l
 static void handle_req(struct vb_cm *cm, uint64_t now_ns, const struct vb_ip *from,
                        const struct vb_cm_message *m)
 {
-    struct vb_cm_conn *c = vb_cm_find_remote(cm, from, m->local_id, false);
+    struct vb_cm_conn *c = find_holder(cm, from, m->local_id, m->req.qpn);
     if (c) {
         repeated_req(cm, from, c, m);
         return;
@@ -141,7 +156,7 @@ static void take_rep(struct vb_cm *cm, struct vb_cm_conn *c, const struct vb_cm_
     const struct vb_cm_conn *other = vb_cm_find_qpn(cm, &c->peer, m->rep.qpn);
     uint16_t reason = other ? VB_CM_STALE : 0;
 
-    if (!reason && vb_cm_find_remote(cm, &c->peer, m->local_id, false))
+    if (!reason && find_holder(cm, &c->peer, m->local_id, m->rep.qpn))
         reason = VB_CM_DUPLICATE_ID;
     if (reason) {
         vb_cm_send_rej(cm, &c->peer, m, reason);

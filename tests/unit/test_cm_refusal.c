@@ -195,6 +195,83 @@ static void test_stale(void **state)
     cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
 }
 
+// The peer has drawn the id of a connection that is over for a new one, whose queue pair is another.
+static void reused_id(struct cm_rig *r, uint32_t id, uint32_t qpn)
+{
+    struct vb_cm_message m;
+    assert_int_equal(vb_cm_decode(r->last[A], VB_MAD_BYTES, &m), VB_CM_DECODE_OK);
+    assert_int_equal(m.kind, VB_CM_REQ);
+    m.local_id = id;
+    m.req.qpn = qpn;
+    cm_forge(r, B, &m);
+}
+
+static void test_reused_id_of_a_refused_request(void **state)
+{
+    struct cm_rig *r = *state;
+    const struct vb_cm_refusal no = {.reason = VB_CM_CONSUMER};
+
+    assert_int_equal(vb_cm_listen(r->cm[B], CM_SERVICE, 0, 0, r), 0);
+    uint32_t a = cm_connect(r);
+    cm_pass(r, A, VB_CM_REQ);
+    uint32_t b = cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
+    assert_int_equal(vb_cm_reject(r->cm[B], r->now_ns, b, &no), 0);
+    cm_pass(r, B, VB_CM_REJ);
+    reused_id(r, a, CM_QPN_A); // a repetition
+    cm_pass(r, B, VB_CM_REJ);
+    cm_no_event(r, B);
+    reused_id(r, a, CM_QPN_A + 1);
+    cm_none(r, B);
+    uint32_t next = cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
+    assert_int_equal(vb_cm_accept(r->cm[B], r->now_ns, next, &cm_answer), 0);
+    cm_wait(r, 5 * CM_TIMEOUT_NS); // the refusal is forgotten, and the connection is not
+    assert_int_equal(vb_cm_state(r->cm[B], next), VB_CM_REP_SENT);
+    assert_int_equal(vb_cm_in_use(r->cm[B]), 1);
+}
+
+static void test_reused_id_of_an_ended_connection(void **state)
+{
+    struct cm_rig *r = *state;
+    struct vb_cm_message m;
+    uint32_t id[2];
+
+    cm_establish(r, id);
+    assert_int_equal(vb_cm_disconnect(r->cm[A], r->now_ns, id[A], NULL), 0);
+    cm_pass(r, A, VB_CM_DREQ);
+    cm_pass(r, B, VB_CM_DREP);
+    cm_connect(r);
+    cm_take(r, A, VB_CM_REQ, &m); // lost
+    reused_id(r, id[A], CM_QPN_A);
+    cm_take(r, B, VB_CM_REJ, &m);
+    assert_int_equal(m.rej.reason, VB_CM_STALE);
+    reused_id(r, id[A], CM_QPN_A + 1);
+    cm_none(r, B);
+    cm_event(r, B, VB_CM_EVENT_DISCONNECTED, NULL);
+    cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
+}
+
+// The same of the answer's id.
+static void test_reused_id_in_a_reply(void **state)
+{
+    struct cm_rig *r = *state;
+    struct vb_cm_request q = cm_request();
+    uint32_t id[2], a;
+
+    cm_establish(r, id);
+    assert_int_equal(vb_cm_disconnect(r->cm[A], r->now_ns, id[A], NULL), 0);
+    cm_pass(r, A, VB_CM_DREQ);
+    cm_pass(r, B, VB_CM_DREP);
+    cm_event(r, A, VB_CM_EVENT_DISCONNECTED, NULL);
+    q.qpn = CM_QPN_A + 1;
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &a), 0);
+    cm_pass(r, A, VB_CM_REQ);
+    const struct vb_cm_message rep = {
+        .kind = VB_CM_REP, .local_id = id[B], .remote_id = a, .rep.qpn = CM_QPN_B + 1};
+    cm_forge(r, A, &rep);
+    cm_none(r, A);
+    assert_int_equal(cm_event(r, A, VB_CM_EVENT_REPLY, NULL), a);
+}
+
 static void test_flood(void **state)
 {
     struct cm_rig *r = *state;
@@ -257,6 +334,9 @@ int main(void)
         T(test_old_refusal),
         T(test_unknown_reply_is_refused),
         T(test_stale),
+        T(test_reused_id_of_a_refused_request),
+        T(test_reused_id_of_an_ended_connection),
+        T(test_reused_id_in_a_reply),
         T(test_flood),
         T(test_lap_is_refused),
     };
