@@ -2,10 +2,9 @@
 # What tests may not share, and how many of CTest's places those take that are not the rule. As root
 # each system test has a network namespace of its own (tests/judge.py), so they share nothing else.
 
-# They spin, start many processes, or have a peer with time-outs of its own (Linux in an emulated
-# guest, rsockets): both cores are theirs.
+# They spin or start many processes: both cores are theirs.
 set(both_cores cli.crash cli.demo cli.hull_isolation cli.perf cli.perf6 cli.perf_get cli.soak_get
-    cli.tables linux.linux verbs.crowd verbs.rsockets)
+    cli.tables verbs.crowd)
 foreach(name IN ITEMS addresses hull_address sharing threads town units_threads)
     list(APPEND both_cores unit.${name})
 endforeach()
