@@ -265,7 +265,6 @@ void vb_share_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)
     if (!pu->turn_early)
         rotate(pu);
     pu->turn_of = NULL;
-    pu->turn_start = 0;
 }
 
 // ---- rates

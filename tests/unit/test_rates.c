@@ -65,7 +65,8 @@ static void open_rated(struct rated *t, uint64_t rate_Bps)
     }
 }
 
-// Each sends whenever it may: packets of its own length, in steps of ten microseconds.
+// Each sends whenever it may: packets of its own length, in steps of ten microseconds. A charge
+// says whether the next packet will have to wait.
 static void send_for(struct rated *t, uint32_t us, const uint32_t bytes[2])
 {
     struct vb_pu *pu = vb_dev_pu(t->r.dev);
@@ -74,8 +75,9 @@ static void send_for(struct rated *t, uint32_t us, const uint32_t bytes[2])
         pu->now_ns = t->now_ns;
         for (uint32_t i = 0; i < 2; i++)
             while (bytes[i] && vb_share_holds(pu, t->qp[i]) == 0 && t->sent[i] < 100u * RATE_BPS) {
-                vb_share_charge(pu, t->qp[i], bytes[i]);
+                bool waits = vb_share_charge(pu, t->qp[i], bytes[i]);
                 t->sent[i] += bytes[i];
+                assert_int_equal(waits, vb_share_holds(pu, t->qp[i]) > 0);
             }
     }
 }

@@ -77,6 +77,34 @@ static void test_what_makes_no_share(void **state)
     loop_close(&r);
 }
 
+// What a share has had on all units together.
+static void test_facts_of_all_units(void **state)
+{
+    struct loop_rig r;
+    struct vb_share_facts of[2], all;
+
+    (void)state;
+    loop_open(&r, 2);
+    uint32_t share = make_share(r.dev, 0, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share, .unit = i});
+        loop_put(q, loop_nop());
+        loop_doorbell(q);
+        assert_int_equal(vb_pu_step(r.dev->pu[i], r.now_ns).kind, VB_STEP_FETCH);
+        assert_true(facts_of(r.dev, share).waits);
+        loop_run(&r);
+        assert_false(facts_of(r.dev, share).waits);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(vb_pu_share(r.dev->pu[i], share, &of[i]), 0);
+        assert_true(of[i].turns > 0 && of[i].units > 0);
+    }
+    all = facts_of(r.dev, share);
+    assert_int_equal(all.turns, of[0].turns + of[1].turns);
+    assert_int_equal(all.units, of[0].units + of[1].units);
+    loop_close(&r);
+}
+
 // ---- turns
 
 // A program of one entry that counts, and is opened again before it ends.
@@ -759,6 +787,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_share_comes_and_goes),
         cmocka_unit_test(test_what_makes_no_share),
+        cmocka_unit_test(test_facts_of_all_units),
         cmocka_unit_test(test_turns_are_by_weight),
         cmocka_unit_test(test_many_queue_pairs_win_nothing),
         cmocka_unit_test(test_nothing_is_wasted),
