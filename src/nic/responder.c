@@ -469,10 +469,18 @@ static uint8_t response_opcode(bool first, bool last)
     return table[first][last];
 }
 
+// What has become of a response.
+enum response {
+    RESPONSE_REFUSED, // a NAK goes in its place
+    RESPONSE_SENT,
+    RESPONSE_DROPPED,
+};
+
 // The memory of a READ is gone: the requester is told, and nothing that came after it is answered.
 // A replay is dropped instead, because a stray duplicate of a READ long answered must not end a
-// healthy connection. Returns whether that was it.
-static bool job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_job *job)
+// healthy connection.
+static __attribute__((noinline)) enum response job_fails(struct vb_pu *pu, struct vb_qpc *qp,
+                                                         const struct vb_read_job *job)
 {
     struct vb_responder *r = &qp->resp;
 
@@ -480,14 +488,14 @@ static bool job_fails(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_read_
         VB_RECORD(pu, .kind = VB_STEP_DROP, .qpn = qp->qpn, .psn = job->psn);
         r->gone = false;
         job_remove(r, 0);
-        return true;
+        return RESPONSE_DROPPED;
     }
     r->closing = true;
     vb_pu_event(pu, VB_EVENT_QP_ACCESS_ERR, qp->qpn);
     owe_nak(pu, qp, VB_AETH_NAK, r->gone ? VB_NAK_REMOTE_OPERATION : VB_NAK_REMOTE_ACCESS,
             job->psn);
     r->job_count = r->job_new = 0;
-    return false;
+    return RESPONSE_REFUSED;
 }
 
 static void job_ends(struct vb_responder *r)
@@ -515,14 +523,13 @@ static void send_single(struct vb_pu *pu, struct vb_qpc *qp, struct vb_read_job 
     job_ends(r);
 }
 
-// False: there is no response any more, but a NAK.
-static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
+static enum response send_response(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_responder *r = &qp->resp;
     struct vb_read_job *job = job_at(r, 0);
     if (job->kind != VB_JOB_READ) {
         send_single(pu, qp, job);
-        return true;
+        return RESPONSE_SENT;
     }
     uint32_t len = job->len < qp->mtu ? job->len : qp->mtu;
     bool last = len == job->len;
@@ -539,8 +546,8 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
     uint8_t *dst = vb_pu_tx_at(pu) + vb_opcode_table[pkt.opcode].header_bytes;
 
     bool here = vb_place_may(pu, qp, job->pd, job->rkey, job->raddr, len, VB_REMOTE_READ, &src);
-    if (!here && !(r->copied && vb_place_copy(pu, qp, job->pd, job->rkey, job->raddr, len,
-                                              VB_REMOTE_READ, dst)))
+    if (!here && !(r->copied &&
+                   vb_place_copy(pu, qp, job->pd, job->rkey, job->raddr, len, VB_REMOTE_READ, dst)))
         return job_fails(pu, qp, job);
     if (job->first || last)
         pkt.syndrome = vb_credit_tell(pu, qp);
@@ -556,7 +563,7 @@ static bool send_response(struct vb_pu *pu, struct vb_qpc *qp)
     job->first = false;
     if (last)
         job_ends(r);
-    return true;
+    return RESPONSE_SENT;
 }
 
 bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp)
@@ -570,11 +577,12 @@ bool vb_responder_step(struct vb_pu *pu, struct vb_qpc *qp)
     bool at_rate = __builtin_expect(qp->congestion != NULL, 0) && r->job_count > 0;
     if (at_rate && vb_congestion_holds(pu, qp))
         return false; // an ACK must not overtake a response
-    uint32_t frames = pu->txq.count;
-    if (r->job_count > 0 && send_response(pu, qp)) {
-        if (at_rate && pu->txq.count > frames)
+    if (r->job_count > 0) {
+        enum response response = send_response(pu, qp);
+        if (at_rate && response == RESPONSE_SENT)
             vb_congestion_charge(pu, qp);
-        return true;
+        if (response != RESPONSE_REFUSED)
+            return true;
     }
     if (r->answer == VB_ANSWER_NONE)
         return false;
