@@ -210,6 +210,12 @@ static void put_word(uint8_t *at, uint32_t bytes, bool little, uint64_t value)
         at[little ? i : bytes - 1 - i] = (uint8_t)(value >> (8 * i));
 }
 
+static bool goes_beyond(struct vb_assembler *a, const struct vb_image_region *r)
+{
+    return vb_asm_fail(&a->line, "region '%s' has %" PRIu64 " bytes; this goes beyond", r->name,
+                       r->bytes);
+}
+
 static bool parse_words(struct vb_assembler *a, uint64_t offset, uint32_t bytes, bool little)
 {
     const struct vb_image_region *r = &a->image->region[a->index];
@@ -218,9 +224,8 @@ static bool parse_words(struct vb_assembler *a, uint64_t offset, uint32_t bytes,
     do {
         if (!vb_asm_number(&a->line, "a word of this size", max, &value))
             return false;
-        if (offset > r->bytes || r->bytes - offset < bytes)
-            return vb_asm_fail(&a->line, "region '%s' has %" PRIu64 " bytes; this goes beyond",
-                               r->name, r->bytes);
+        if (r->bytes < bytes || offset > r->bytes - bytes)
+            return goes_beyond(a, r);
         put_word(r->init + offset, bytes, little, value);
         offset += bytes;
     } while (vb_asm_take(&a->line, ","));
@@ -230,12 +235,11 @@ static bool parse_words(struct vb_assembler *a, uint64_t offset, uint32_t bytes,
 static bool parse_data(struct vb_assembler *a, uint64_t offset)
 {
     const struct vb_image_region *r = &a->image->region[a->index];
-    uint64_t room = offset < r->bytes ? r->bytes - offset : 0;
     uint32_t len;
 
-    if (room > UINT32_MAX)
-        room = UINT32_MAX;
-    return vb_asm_bytes(&a->line, r->init + (room ? offset : 0), (uint32_t)room, &len);
+    if (offset > r->bytes)
+        return goes_beyond(a, r);
+    return vb_asm_bytes(&a->line, r->init + offset, (uint32_t)(r->bytes - offset), &len);
 }
 
 static const struct {

@@ -87,7 +87,8 @@ static bool decode_dormant(struct vb_disassembler *d, const struct vb_spot *at,
                                     VB_WQE_MASKED_CS, VB_WQE_WAIT, VB_WQE_SEND_EN,
                                     VB_WQE_RECV_EN};
     uint32_t block = (uint32_t)(at->offset / VB_WQEBB_BYTES);
-    int best = -1;
+    uint32_t best = 0;
+    bool found = false;
 
     for (size_t i = 0; i < sizeof tries; i++) {
         struct vb_code c;
@@ -96,15 +97,15 @@ static bool decode_dormant(struct vb_disassembler *d, const struct vb_spot *at,
             hides_label(d, at->index, block, vb_code_blocks(&c)))
             continue;
         vb_unit_of(&c, &u);
-        int points = (int)(score(d, at, vb_code_blocks(&c) * VB_WQEBB_BYTES, &u) * 2 * VB_MAX_SGE +
-                           VB_MAX_SGE - c.num_sge);
-        if (points > best) {
-            best = points;
-            *unit = u;
-            *code = c;
-        }
+        uint32_t points = score(d, at, vb_code_blocks(&c) * VB_WQEBB_BYTES, &u);
+        if (found && (points < best || (points == best && c.num_sge >= code->num_sge)))
+            continue;
+        found = true;
+        best = points;
+        *unit = u;
+        *code = c;
     }
-    return best >= 0;
+    return found;
 }
 
 static bool is_zero(const uint8_t *at, size_t bytes)

@@ -60,6 +60,14 @@ void *vb_image_room(void *array, uint32_t count, size_t size)
     return realloc(array, (2 * (size_t)count + 1) * size);
 }
 
+// Room for one more thing with a name, in the array and in the table of names.
+static void *more_of(struct vb_named things, uint32_t count, struct vb_names *names)
+{
+    if (!vb_names_reserve(names, things))
+        return NULL;
+    return vb_image_room(things.first, count, things.stride);
+}
+
 static bool is_name(const char *name)
 {
     size_t len = strlen(name);
@@ -79,12 +87,10 @@ int vb_image_add_cq(struct vb_image *image, const char *name, uint32_t entries)
 {
     if (!is_name(name) || vb_image_find_cq(image, name) >= 0)
         return -EINVAL;
-    struct vb_image_cq *a = vb_image_room(image->cq, image->cqs, sizeof *a);
+    struct vb_image_cq *a = more_of(NAMED(image, cq), image->cqs, &image->cq_names);
     if (!a)
         return -ENOMEM;
     image->cq = a;
-    if (!vb_names_reserve(&image->cq_names, NAMED(image, cq)))
-        return -ENOMEM;
     a[image->cqs] = (struct vb_image_cq){.entries = entries};
     snprintf(a[image->cqs].name, VB_IMAGE_NAME, "%s", name);
     vb_names_add(&image->cq_names, NAMED(image, cq), image->cqs);
@@ -123,12 +129,10 @@ int vb_image_add_queue(struct vb_image *image, const struct vb_image_queue *like
     if (!has_room(image, (uint64_t)like->blocks * VB_WQEBB_BYTES +
                              (uint64_t)like->recvs * like->recv_stride))
         return -EINVAL;
-    struct vb_image_queue *a = vb_image_room(image->queue, image->queues, sizeof *a);
+    struct vb_image_queue *a = more_of(NAMED(image, queue), image->queues, &image->queue_names);
     if (!a)
         return -ENOMEM;
     image->queue = a;
-    if (!vb_names_reserve(&image->queue_names, NAMED(image, queue)))
-        return -ENOMEM;
     struct vb_image_queue q = *like;
     q.code = bytes_like(like->code, (size_t)like->blocks * VB_WQEBB_BYTES);
     q.recv = bytes_like(like->recv, (size_t)like->recvs * like->recv_stride);
@@ -148,12 +152,10 @@ int vb_image_add_region(struct vb_image *image, const struct vb_image_region *li
         return -EINVAL;
     if (like->kind == VB_REGION_OWN && !has_room(image, like->bytes))
         return -EINVAL;
-    struct vb_image_region *a = vb_image_room(image->region, image->regions, sizeof *a);
+    struct vb_image_region *a = more_of(NAMED(image, region), image->regions, &image->region_names);
     if (!a)
         return -ENOMEM;
     image->region = a;
-    if (!vb_names_reserve(&image->region_names, NAMED(image, region)))
-        return -ENOMEM;
     struct vb_image_region r = *like;
     r.init = NULL;
     if (r.kind == VB_REGION_OWN && !(r.init = bytes_like(like->init, like->bytes)))
@@ -177,12 +179,10 @@ int vb_image_add_label(struct vb_image *image, const char *name, uint32_t queue,
 {
     if (!is_name(name) || vb_image_find_label(image, name) >= 0)
         return -EINVAL;
-    struct vb_image_label *a = vb_image_room(image->label, image->labels, sizeof *a);
+    struct vb_image_label *a = more_of(NAMED(image, label), image->labels, &image->label_names);
     if (!a)
         return -ENOMEM;
     image->label = a;
-    if (!vb_names_reserve(&image->label_names, NAMED(image, label)))
-        return -ENOMEM;
     a[image->labels] = (struct vb_image_label){.queue = queue, .block = block};
     snprintf(a[image->labels].name, VB_IMAGE_NAME, "%s", name);
     vb_names_add(&image->label_names, NAMED(image, label), image->labels);

@@ -15,7 +15,7 @@ struct vb_names {
 
 // The array; names never change.
 struct vb_named {
-    const void *first;
+    void *first;
     size_t stride;
 };
 

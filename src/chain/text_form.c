@@ -69,7 +69,7 @@ int vb_field_find(const char *name)
 
 int vb_opcode_find(const char *name)
 {
-    for (int i = 0; i < 256; i++) {
+    for (int i = 0; i <= UINT8_MAX; i++) {
         const char *other = vb_opcode_name((uint8_t)i);
         if (other && strcmp(other, name) == 0)
             return i;

@@ -59,11 +59,29 @@ static void refusals_of_odd_bytes(void **state)
     }
 }
 
+// A text ends where its length says, also in the middle of a word or number.
+static void texts_that_end_in_a_token(void **state)
+{
+    static const char text[] = "program abc\ncq c 88";
+    char why[VB_IMAGE_TEXT];
+    struct vb_image *image = vb_asm(text, 10, why);
+
+    (void)state;
+    assert_non_null(image);
+    assert_string_equal(image->name, "ab");
+    vb_image_destroy(image);
+    image = vb_asm(text, strlen(text) - 1, why);
+    assert_non_null(image);
+    assert_int_equal(image->cq[0].entries, 8);
+    vb_image_destroy(image);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(refusals_of_odd_bytes),
+        cmocka_unit_test(texts_that_end_in_a_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

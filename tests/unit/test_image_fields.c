@@ -31,6 +31,7 @@ static struct vb_image *make(void)
                                .recv_open = 1};
     struct vb_image_region own = {.name = "own", .kind = VB_REGION_OWN, .bytes = 64};
     struct vb_image_region peer = {.name = "peer", .kind = VB_REGION_PEER, .bytes = 16};
+    struct vb_image_region last = {.name = "last", .kind = VB_REGION_OWN, .bytes = 8};
 
     assert_int_equal(vb_image_add_cq(image, "c", 16), 0);
     assert_int_equal(vb_image_add_cq(image, "d", 1 << 22), 1);
@@ -39,6 +40,7 @@ static struct vb_image *make(void)
     assert_int_equal(vb_image_add_queue(image, &k), 1);
     assert_int_equal(vb_image_add_region(image, &own), 0);
     assert_int_equal(vb_image_add_region(image, &peer), 1);
+    assert_int_equal(vb_image_add_region(image, &last), 2);
     for (int kind = VB_RELOC_ADDR; kind <= VB_RELOC_CQ_COUNT; kind++) {
         const struct vb_reloc r = {
             .kind = (enum vb_reloc_kind)kind,
@@ -149,7 +151,7 @@ static int add_queue(uint32_t blocks, uint32_t recvs, uint32_t stride)
 static void sizes(void **state)
 {
     struct vb_image_region r = {.name = "r", .kind = VB_REGION_OWN};
-    struct vb_image *image = make(); // whose rings and data have 256 + 64 + 64 + 64 bytes
+    struct vb_image *image = make(); // whose rings and data have 256 + 64 + 64 + 64 + 8 bytes
 
     (void)state;
     assert_int_equal(add_queue(1 << 15, 1 << 15, 256), 0);
@@ -157,10 +159,10 @@ static void sizes(void **state)
     assert_int_equal(add_queue(1, (1 << 15) + 1, 16), -EINVAL);
     assert_int_equal(add_queue(1, 1, 257), -EINVAL);
     assert_int_equal(add_queue(0, 0, 0), 0);
-    r.bytes = VB_IMAGE_BYTES - 447;
+    r.bytes = VB_IMAGE_BYTES - 455;
     assert_int_equal(vb_image_add_region(image, &r), -EINVAL);
-    r.bytes = VB_IMAGE_BYTES - 448;
-    assert_int_equal(vb_image_add_region(image, &r), 2);
+    r.bytes = VB_IMAGE_BYTES - 456;
+    assert_int_equal(vb_image_add_region(image, &r), 3);
     struct vb_image_queue q = {.name = "Q", .recvs = 1, .recv_stride = 1};
     assert_int_equal(vb_image_add_queue(image, &q), -EINVAL);
     q = (struct vb_image_queue){.name = "Q", .blocks = 1};
@@ -168,10 +170,10 @@ static void sizes(void **state)
     q.blocks = 0;
     assert_int_equal(vb_image_add_queue(image, &q), 2);
     r = (struct vb_image_region){.name = "s", .kind = VB_REGION_OWN};
-    assert_int_equal(vb_image_add_region(image, &r), 3);
-    r = (struct vb_image_region){.name = "t", .kind = VB_REGION_SHARED, .bytes = UINT64_MAX};
     assert_int_equal(vb_image_add_region(image, &r), 4);
-    assert_null(image->region[4].init);
+    r = (struct vb_image_region){.name = "t", .kind = VB_REGION_SHARED, .bytes = UINT64_MAX};
+    assert_int_equal(vb_image_add_region(image, &r), 5);
+    assert_null(image->region[5].init);
     vb_image_destroy(image);
     image = vb_image_create("");
     r = (struct vb_image_region){.name = "r", .kind = VB_REGION_OWN, .bytes = VB_IMAGE_BYTES};
@@ -298,7 +300,7 @@ static void checks_of_relocations(void **state)
                                           {VB_IN_RECV, 0, 0},   {VB_IN_RECV, 1, 64},
                                           {VB_IN_DATA, 0, 64},  {VB_IN_DATA, 1, 16}};
     static const struct vb_spot nowhere[] = {
-        {VB_IN_SEND, 2, 0}, {VB_IN_RECV, 2, 0}, {VB_IN_DATA, 2, 0}, {(enum vb_place_kind)3, 0, 0}};
+        {VB_IN_SEND, 2, 0}, {VB_IN_RECV, 2, 0}, {VB_IN_DATA, 3, 0}, {(enum vb_place_kind)3, 0, 0}};
     const struct vb_spot own = {VB_IN_DATA, 0, 0};
 
     (void)state;
@@ -511,10 +513,11 @@ static void changes_of_relocations(void **state)
 static void places(void **state)
 {
     struct vb_image *image = make();
-    uint8_t send[2][256], recv[2][64], own[64];
+    uint8_t send[2][256], recv[2][64], own[64], last[8];
     struct vb_image_memory sends[] = {{0x1000, 0x11, send[0]}, {0x2000, 0x22, send[1]}};
     struct vb_image_memory recvs[] = {{0x3000, 0x33, NULL}, {0x4000, 0x44, recv[1]}};
-    struct vb_image_memory data[] = {{0x5000, 0x55, own}, {0x6000, 0x66, NULL}};
+    struct vb_image_memory data[] = {
+        {0x5000, 0x55, own}, {0x6000, 0x66, NULL}, {0x7000, 0x77, last}};
     uint32_t qpn[] = {0x010203, 0x040506}, cqn[] = {0x070809, 0x0a0b0c};
     const struct vb_image_binding binding = {sends, recvs, data, qpn, cqn, 0x12345678fff0};
     const struct {
@@ -538,6 +541,7 @@ static void places(void **state)
         {VB_RELOC_RECV_COUNT, {.index = 1}, {0x0f, 1, 7}, {0xff, 0, 7}},
         {VB_RELOC_CQ_COUNT, {.index = 1}, {0x20, 0xff, 1, 7}, {0x10, 0xff, 0x7a, 7}},
     };
+    memset(image->region[2].init, 0x5b, sizeof last);
     static const struct vb_spot at[] = {
         {VB_IN_SEND, 1, 56}, {VB_IN_RECV, 1, 9}, {VB_IN_DATA, 0, 11}};
     uint8_t *const from[] = {image->queue[1].code, image->queue[1].recv, image->region[0].init};
@@ -564,6 +568,7 @@ static void places(void **state)
             assert_int_equal(send[1][64], 0xee);
             assert_int_equal(send[0][0] | send[0][255], 0);
             assert_int_equal(recv[0][0], 0xee); // of no receives
+            assert_int_equal(last[0] & last[7], 0x5b);
         }
     vb_image_destroy(image);
 }

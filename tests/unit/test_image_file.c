@@ -300,6 +300,10 @@ static void files_that_are_cut(void **state)
     assert_cuts(&f);
     put_head(&f, 0, 0, 1, 0, 0);
     put_region(&f, "r", 0, 1, 5);
+    put_block(&f, 0, 0);
+    assert_cuts(&f);
+    put_head(&f, 0, 0, 1, 0, 0);
+    put_region(&f, "r", 0, 1, 5);
     put_block(&f, 5, 1);
     assert_cuts(&f);
     put_whole(&f);
