@@ -14,6 +14,10 @@ enum {
     DURATION_NS = 30 * 1000 * 1000,
     SHORT_NS = 10 * 1000 * 1000,
     TOTAL_NS = 20 * 1000,
+    // A share that is alone has turns of full length after 2 ms.
+    SETTLED_NS = 3 * 1000 * 1000,
+    RATE_NS = 10 * 1000 * 1000,
+    RATE_PERCENT = 95, // of the rate without shares
 };
 
 static struct vb_isolation_result run(const struct vb_isolation_opts *opts)
@@ -85,6 +89,70 @@ static void test_without_shares_the_bound_is_broken(void **state)
                 r.beside[VB_COMPANY_NONE].turns_max_ns + r.bound_ns);
 }
 
+// ---- the rate of a single tenant
+
+struct rate {
+    uint64_t packets, steps;
+};
+
+static uint64_t packets_of(const struct vb_tenantworld *w)
+{
+    const struct vb_counters *c = vb_pu_counters(vb_dev_pu(w->dev));
+
+    return c->sent_pkts + c->rcvd_pkts;
+}
+
+// What one tenant does in the NIC beside so many idle ones.
+static struct rate rate_of(enum vb_tenant_kind kind, uint32_t idle, bool no_shares)
+{
+    const struct vb_tenant_opts o = {.seed = 1,
+                                     .duration_ns = SETTLED_NS,
+                                     .tenants = 1 + idle,
+                                     .kind = {kind},
+                                     .no_shares = no_shares};
+    struct vb_tenantworld *w = vb_tenantworld_create(&o);
+
+    assert_non_null(w);
+    vb_tenantworld_run(w);
+    const struct rate before = {packets_of(w), w->steps};
+    w->opts.duration_ns += RATE_NS;
+    vb_tenantworld_run(w);
+    const struct rate done = {packets_of(w) - before.packets, w->steps - before.steps};
+    vb_tenantworld_destroy(w);
+    return done;
+}
+
+static bool is_enough(uint64_t with, uint64_t without)
+{
+    return 100 * with >= RATE_PERCENT * without;
+}
+
+// Kinds that always have the same work. Not in it: a tenant that writes garbage, whose work depends
+// on when its queue pairs fail; and one that is flushed, whose loss is the price of its turns
+// alone, which worlds without shares do not charge (so all losses here are upper bounds).
+static void test_a_single_tenant_keeps_its_rate(void **state)
+{
+    static const enum vb_tenant_kind kinds[] = {VB_TENANT_PROBE, VB_TENANT_BUSY, VB_TENANT_CHAIN,
+                                                VB_TENANT_COPY,  VB_TENANT_PULL, VB_TENANT_SURGE};
+
+    (void)state;
+    for (uint32_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const struct rate without = rate_of(kinds[k], 0, true);
+        assert_true(without.steps > 1000);
+        for (uint32_t idle = 0; idle <= VB_NEIGHBOURS; idle += VB_NEIGHBOURS) {
+            const struct rate with = rate_of(kinds[k], idle, false);
+            print_message("kind %u beside %u idle shares: %u packets and %u steps, %u and %u "
+                          "without shares\n",
+                          kinds[k], idle, (unsigned)with.packets, (unsigned)with.steps,
+                          (unsigned)without.packets, (unsigned)without.steps);
+            assert_true(is_enough(with.packets, without.packets));
+            assert_true(is_enough(with.steps, without.steps));
+        }
+    }
+}
+
+// ---- fair turns
+
 static void is_fair(uint64_t seed)
 {
     char violated[400] = "";
@@ -124,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_hostile_tenants_keep_the_bound),
         cmocka_unit_test(test_every_three_kinds_keep_the_bound),
         cmocka_unit_test(test_without_shares_the_bound_is_broken),
+        cmocka_unit_test(test_a_single_tenant_keeps_its_rate),
         cmocka_unit_test(test_turns_are_fair_by_seeds),
         cmocka_unit_test(test_turns_are_fair_where_a_bound_was_too_tight),
     };
