@@ -217,6 +217,8 @@ struct vb_hull_unit {
     struct vb_fifo active, watches;     // applications that rang lately, and queues by hand
     uint8_t (*heads)[VB_FRAME_HEAD];    // of messages to managers, while there are any
     struct vb_trace *tracer;            // hands frames to applications' traces; NULL: none had one
+    void (*looks)(void *ctx);           // before each look at bells, for measurements; NULL: none
+    void *looks_ctx;
 };
 
 // Of all tenants.

@@ -87,6 +87,8 @@ static void enter(struct vb_hull_unit *unit)
 static bool turn(struct vb_hull_unit *unit)
 {
     enter(unit);
+    if (__builtin_expect(unit->looks != NULL, 0))
+        unit->looks(unit->looks_ctx);
     bool rung = vb_hull_bells_take(unit);
     uint32_t steps = vb_lane_run(unit->lane);
     vb_host_collect(unit->lane);
