@@ -88,5 +88,5 @@ struct vb_entry *vb_table_next(const struct vb_entry *e)
 void vb_table_free(struct vb_table *t)
 {
     free(t->chain);
-    *t = (struct vb_table){.chain = NULL};
+    *t = (struct vb_table){0};
 }

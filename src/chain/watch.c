@@ -578,11 +578,6 @@ static void watch_client(struct vb_watch *w, const struct vb_step *step, struct 
         e->who = who;
 }
 
-bool vb_watch_lacks_memory(const struct vb_watch *w)
-{
-    return w->no_memory;
-}
-
 bool vb_watch_step(struct vb_watch *w, struct vb_watch_event *e)
 {
     struct vb_step step;

@@ -53,7 +53,7 @@ void vb_congestion_reset(struct vb_pu *pu, struct vb_qpc *qp)
         vb_link_remove(&c->due);
     vb_timer_remove(&pu->timers, &c->resume);
     c->cnp_ns = 0;
-    c->dcqcn = (struct vb_dcqcn){.limited = false};
+    c->dcqcn = (struct vb_dcqcn){0};
     c->pace = (struct vb_pace){0};
     vb_share_let_go(pu, qp);
 }

@@ -26,6 +26,16 @@ void scarce_begin(uint64_t first, bool for_good)
     scarce.made = 0;
 }
 
+void scarce_hold(bool on)
+{
+    scarce.counts = !on;
+}
+
+bool scarce_failed(void)
+{
+    return scarce.first > 0 && scarce.made >= scarce.first;
+}
+
 uint64_t scarce_end(void)
 {
     scarce.counts = false;

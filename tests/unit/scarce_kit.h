@@ -10,6 +10,10 @@
 // The allocations from `first` on, counted from 1 and from now on, have no memory: only that one,
 // or that and all after it. 0: all have.
 void scarce_begin(uint64_t first, bool for_good);
+// Allocations meanwhile have memory and do not count.
+void scarce_hold(bool on);
+// Whether an allocation had none since it began.
+bool scarce_failed(void);
 // Ends it. Returns how many allocations there were.
 uint64_t scarce_end(void);
 

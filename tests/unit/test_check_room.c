@@ -4,7 +4,7 @@
 #include "chain/check.h"
 #include "chain/text.h"
 #include "chain/watch.h"
-#include "short_heap.h"
+#include "scarce_kit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,16 +52,16 @@ static uint32_t each(void (*run)(const struct vb_image *image, struct vb_finding
 
     do {
         struct vb_findings found = {.count = 0};
-        heap_fail_after(n++);
+        scarce_begin(++n, false);
         run(image, &found);
-        heap_left = UINT32_MAX;
+        scarce_end();
         bool said = found.no_memory;
         for (uint32_t i = 0; i < found.count; i++)
             said |= found.finding[i].kind == VB_CHECK_NOT_LOADED;
-        if (said != heap_failed)
-            fail_msg("allocation %u: %s", n, heap_failed ? "nothing is said" : "it did not fail");
+        if (said != scarce_failed())
+            fail_msg("allocation %u: %s", n, scarce_failed() ? "nothing is said" : "it did not fail");
         vb_findings_free(&found);
-    } while (heap_failed);
+    } while (scarce_failed());
     return n - 1;
 }
 

@@ -8,7 +8,7 @@
 #include "nic/facts.h"
 #include "nic/pu.h"
 #include "nic/spread.h"
-#include "short_heap.h"
+#include "scarce_kit.h"
 #include "verbena/offload.h"
 
 #include <errno.h>
@@ -24,16 +24,13 @@
 // how many of its calls failed.
 static uint32_t exhaust(uint32_t (*scenario)(void))
 {
-    uint32_t n = 0;
-
-    for (;; n++) {
-        heap_fail_after(n);
+    for (uint32_t n = 0;; n++) {
+        scarce_begin(n + 1, false);
         uint32_t failed = scenario();
-        bool reached = heap_failed;
-        heap_fail_after(UINT32_MAX);
-        if (failed != reached)
+        scarce_end();
+        if (failed != scarce_failed())
             fail_msg("allocation %u: %u calls failed", n, failed);
-        if (!reached)
+        if (!scarce_failed())
             return n;
     }
 }
@@ -192,13 +189,12 @@ static void compare_users(const struct maker *m, uint32_t qps)
 static uint32_t make_objects(void)
 {
     static const struct vb_dcqcn_params dcqcn;
-    uint32_t left = heap_left;
     struct maker m = {0};
 
-    heap_fail_after(UINT32_MAX);
+    scarce_hold(true);
     m.dev = vb_dev_create(&(struct vb_dev_opts){.pus = 1, .dcqcn = &dcqcn});
     assert_non_null(m.dev);
-    heap_fail_after(left);
+    scarce_hold(false);
     make_many(&m);
     make_qp(&m, VB_QPT_RC, false);
     connect(&m, &there, 5);
@@ -232,7 +228,7 @@ static uint32_t fill_table(void)
     for (uint64_t i = 0; i < 500; i++)
         assert_ptr_equal(vb_table_find(&t, i * 7), &entry[i]);
     vb_table_free(&t);
-    return heap_failed;
+    return scarce_failed();
 }
 
 static void test_table(void **state)
@@ -274,13 +270,13 @@ static uint32_t run_model(void)
 static uint32_t print_pages(void)
 {
     char *(*const page[])(const struct vb_cost *) = {vb_cost_text, vb_cost_json, vb_cost_svg};
-    uint32_t left = heap_left, failed = 0;
+    uint32_t failed = 0;
     char error[VB_COST_TEXT] = "";
 
-    heap_fail_after(UINT32_MAX);
+    scarce_hold(true);
     struct vb_cost *c = vb_cost_run(image, preset, &(struct vb_cost_opts){.seed = 1}, error);
     assert_non_null(c);
-    heap_fail_after(left);
+    scarce_hold(false);
     for (int i = 0; i < 3; i++) {
         char *text = page[i](c);
         failed += text == NULL;
