@@ -404,6 +404,10 @@ void vb_model_answer_out(struct vb_ep *ep, const struct vb_step *step, const str
                        a->msn);
     if ((pkt->facts & VB_OP_AETH) && vb_aeth_kind_of(pkt->syndrome) == VB_AETH_ACK)
         vb_model_credit_told(ep, pkt);
+    // Credits are told in steps, so a response may tell of fewer than the ACK before it did. Then
+    // an ACK is owed for more than that, even if another response has told of them meanwhile.
+    if (vb_psn_diff(a->told_limit, a->ack_limit) < 0)
+        a->ack_limit = a->told_limit;
     if (pkt->facts & VB_OP_ACK) {
         ack_out(ep, pkt, told && vb_psn_diff(a->told_limit, a->ack_limit) > 0);
         vb_model_judge_touches(ep, step, &nothing);

@@ -43,6 +43,8 @@ void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct 
     f->life = ep->conn->life;
     f->answer = !(pkt->facts & VB_OP_REQUEST);
     f->packet = vb_model_ask_packet(&requester_of(f)->ask, pkt->psn);
+    if (!f->answer && (pkt->facts & VB_OP_READ)) // all that it asks for is lost with it
+        f->packet += vb_model_packets(ep, pkt->dma_len) - 1;
     count(f, counted ? 1 : f->under_way);
 }
 

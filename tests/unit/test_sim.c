@@ -70,6 +70,14 @@ static void pass(const uint64_t *seeds, size_t count)
         run_as(&(struct vb_sim_opts){.seed = seeds[i], .chains = VB_SIM_CHAINS_NONE});
 }
 
+// A READ request was lost, and with it the answers to all its packets: the first of them came late,
+// in answer to an earlier request.
+static void test_lost_read_request(void **state)
+{
+    (void)state;
+    run_as(&(struct vb_sim_opts){.seed = 15016263, .chains = VB_SIM_CHAINS_NONE});
+}
+
 // The rate of the peer's share let the answer go when the last attempt was about to end.
 static void test_answer_held_to_the_last_attempt(void **state)
 {
@@ -404,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_tracing_changes_nothing),
         cmocka_unit_test(test_no_end_by_retries_in_a_healed_network),
         cmocka_unit_test(test_seeds_that_once_failed),
+        cmocka_unit_test(test_lost_read_request),
         cmocka_unit_test(test_answer_held_to_the_last_attempt),
         cmocka_unit_test(test_answers_without_memory),
         cmocka_unit_test(test_seeds_differ),
