@@ -76,7 +76,7 @@ struct vb_watch {
 
 static uint32_t pack(struct vb_actor a)
 {
-    return a.exists ? (a.recv ? RECV_FLAG : 0) | (a.queue + 1) << 16 | (a.at & 0xffff) : 0;
+    return a.exists ? (a.recv ? RECV_FLAG : 0) | (a.queue + 1) << 16 | a.at : 0;
 }
 
 static struct vb_actor unpack(uint32_t word)
@@ -264,10 +264,7 @@ static void write_bytes(struct vb_watch *w, struct area *a, uint64_t from, struc
 static void expect_data(const struct vb_watch *w, const struct vb_watch_touch *t,
                         struct vb_watch_event *e)
 {
-    const struct vb_listing *l = w->listing;
-
-    for (uint32_t i = 0; i < l->scatters && !e->awaited.exists; i++) {
-        const struct vb_scatter_line *part = &l->scatter[i];
+    VB_FOR_PARTS (part, w->listing) {
         const struct vb_spot *to = &part->to.to;
         if (!part->to.known || to->kind != VB_IN_DATA || to->index != t->spot.index ||
             part->queue >= QUEUES_KNOWN || to->offset >= t->spot.offset + t->len ||
@@ -277,7 +274,7 @@ static void expect_data(const struct vb_watch *w, const struct vb_watch_touch *t
         uint64_t known = w->queue[e->who.queue].known[QUEUES_KNOWN + part->queue];
         uint64_t from = known > w->start ? known : w->start;
         uint64_t next = from + ((part->entry - from) & mask);
-        if (next < w->queue[part->queue].recv_end)
+        if (next < w->queue[part->queue].recv_end && !e->awaited.exists)
             e->awaited = receiver(w, part->queue, next);
     }
 }
@@ -367,14 +364,12 @@ static void find_dirt(struct vb_watch *w, const struct snap *s, struct vb_watch_
 static void expect_message(struct vb_watch *w, uint32_t queue, uint64_t counter,
                            struct vb_watch_event *e)
 {
-    const struct vb_listing *l = w->listing;
     uint32_t blocks = w->image->queue[queue].blocks;
     uint64_t round = (counter - w->start) / blocks;
 
-    for (uint32_t i = 0; i < l->scatters && !e->unasked.exists; i++) {
-        const struct vb_scatter_line *part = &l->scatter[i];
-        if (!part->to.known || part->to.to.kind != VB_IN_SEND || part->to.to.index != queue ||
-            part->queue >= QUEUES_KNOWN ||
+    VB_FOR_PARTS (part, w->listing) {
+        if (e->unasked.exists || !part->to.known || part->to.to.kind != VB_IN_SEND ||
+            part->to.to.index != queue || part->queue >= QUEUES_KNOWN ||
             part->to.to.offset / VB_WQEBB_BYTES != (counter & (blocks - 1)))
             continue;
         uint64_t message = w->start + part->entry + round * w->image->queue[part->queue].recvs;
@@ -405,15 +400,14 @@ static bool has_run(const struct vb_watch *w, uint32_t queue, uint32_t block, ui
 // A receive is opened once more: what its last message went into must have run.
 static void reopen(struct vb_watch *w, uint32_t queue, uint64_t counter, struct vb_watch_event *e)
 {
-    const struct vb_listing *l = w->listing;
     uint32_t recvs = w->image->queue[queue].recvs;
     uint64_t round = (counter - w->start) / recvs;
 
-    for (uint32_t i = 0; round > 0 && i < l->scatters; i++) {
-        const struct vb_scatter_line *part = &l->scatter[i];
+    VB_FOR_PARTS (part, w->listing) {
         uint32_t block = (uint32_t)(part->to.to.offset / VB_WQEBB_BYTES);
-        if (part->queue != queue || part->entry != (counter & (recvs - 1)) || !part->to.known ||
-            part->to.to.kind != VB_IN_SEND || has_run(w, part->to.to.index, block, round - 1))
+        if (round == 0 || part->queue != queue || part->entry != (counter & (recvs - 1)) ||
+            !part->to.known || part->to.to.kind != VB_IN_SEND ||
+            has_run(w, part->to.to.index, block, round - 1))
             continue;
         e->too_early = (struct vb_actor){true, false, part->to.to.index, block};
         return;
@@ -621,9 +615,10 @@ struct vb_actor vb_watch_standing(const struct vb_watch *w, uint32_t queue)
 
 struct vb_actor vb_watch_writer(const struct vb_watch *w, const struct vb_spot *spot)
 {
-    for (uint32_t i = 0; i < w->areas; i++)
-        if (w->area[i].spot.kind == spot->kind && w->area[i].spot.index == spot->index &&
-            spot->offset < w->area[i].len)
-            return unpack(w->area[i].writer[spot->offset]);
-    return (struct vb_actor){.exists = false};
+    const struct area *a = w->area;
+
+    while (a->spot.kind != spot->kind || a->spot.index != spot->index)
+        a++;
+    assert(a < w->area + w->areas && spot->offset < a->len);
+    return unpack(a->writer[spot->offset]);
 }
