@@ -6,12 +6,12 @@
 #include <stdio.h>
 
 enum {
-    FAIR_EVERY = 1, // seeds
     FAIR_NS = 600 * 1000,
     BOUND_NS = 1000 * 1000,
     SURGE_NS = 2000 * 1000,
     SURGE_WEIGHT = 100,
     SURGE_LITTLE = 2, // of a part of 10 units: less than a turn takes
+    BOUND_WEIGHT = 100, // at least: of less, two READs may be above the share
 };
 
 static void sum_up(const struct vb_tenant *probe, struct vb_isolation_times *t)
@@ -47,6 +47,7 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
     };
 
     result->violated[0] = 0;
+    result->above = false;
     for (uint32_t i = 0; i < VB_NEIGHBOURS; i++)
         if (opts->hostile[i] != VB_TENANT_IDLE)
             company[VB_COMPANY_HOSTILE][i] = opts->hostile[i];
@@ -56,7 +57,8 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
             .duration_ns = opts->duration_ns,
             .tenants = 1 + VB_NEIGHBOURS,
             .kind = {VB_TENANT_PROBE, company[i][0], company[i][1], company[i][2]},
-            .weight = {opts->weight},
+            .weight = {opts->weight, opts->others_weight[0], opts->others_weight[1],
+                       opts->others_weight[2]},
             .no_shares = opts->no_shares,
         };
         struct vb_tenantworld *w = vb_tenantworld_create(&o);
@@ -64,6 +66,7 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
             return -ENOMEM;
         vb_tenantworld_run(w);
         sum_up(&w->tenant[0], &result->beside[i]);
+        result->above |= w->tenant[0].above;
         if (w->violated)
             snprintf(result->violated, sizeof result->violated, "%s", w->violation);
         vb_tenantworld_destroy(w);
@@ -74,11 +77,6 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
 }
 
 // ---- fair turns
-
-bool vb_fair_is_drawn(uint64_t seed)
-{
-    return seed % FAIR_EVERY == 0;
-}
 
 // Weights of all magnitudes.
 static uint32_t draw_weight(struct vb_prng *p)
@@ -136,18 +134,24 @@ static int run_surge(uint64_t seed, char violated[400])
     return run_watched(&o, &digest, &steps, violated);
 }
 
-// Neighbours of drawn kinds, and the bound.
+// Neighbours of drawn kinds and weights, and the bound. No weight is above that of the tenant that
+// is measured, so its load is below its share.
 static int run_bound(uint64_t seed, char violated[400])
 {
     struct vb_prng p = {seed * 0x9e3779b97f4a7c15u + 11};
     struct vb_isolation_opts o = {.seed = seed, .duration_ns = BOUND_NS};
     struct vb_isolation_result r;
 
-    for (uint32_t i = 0; i < VB_NEIGHBOURS; i++)
+    o.weight = (uint32_t)vb_prng_range(&p, BOUND_WEIGHT, VB_SHARE_WEIGHT_MAX);
+    for (uint32_t i = 0; i < VB_NEIGHBOURS; i++) {
         o.hostile[i] = (enum vb_tenant_kind)vb_prng_range(&p, VB_TENANT_PROBE, VB_TENANT_KINDS - 1);
+        o.others_weight[i] = (uint32_t)vb_prng_range(&p, 1, o.weight);
+    }
     int err = vb_isolation_run(&o, &r);
     if (!err && r.violated[0])
         snprintf(violated, 400, "%s", r.violated);
+    else if (!err && r.above)
+        snprintf(violated, 400, "READs of weight %u are above the share", (unsigned)o.weight);
     else if (!err && !r.kept)
         snprintf(violated, 400,
                  "a READ takes %u ns without frames before its answer, %u alone: beside tenants of "

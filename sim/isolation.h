@@ -24,6 +24,7 @@ enum vb_isolation_company {
 struct vb_isolation_opts {
     uint64_t seed, duration_ns;
     uint32_t weight;                            // of the tenant that is measured; 0: the usual one
+    uint32_t others_weight[VB_NEIGHBOURS];      // 0: the usual one
     bool no_shares;                             // tenants are not told apart
     enum vb_tenant_kind hostile[VB_NEIGHBOURS]; // other kinds of hostile ones; VB_TENANT_IDLE: as
                                                 // above
@@ -42,6 +43,7 @@ struct vb_isolation_result {
     uint64_t bound_ns; // that every READ beside others may take longer than one alone
     bool kept;
     char violated[VB_TENANT_TEXT]; // what the watch over turns found, or empty
+    bool above; // the load was above the share's part: there is no promise
 };
 
 // -ENOMEM.
@@ -50,6 +52,5 @@ int vb_isolation_run(const struct vb_isolation_opts *opts, struct vb_isolation_r
 // One seed's tenants, of drawn kinds and weights, under the watch over turns; and one beside three
 // of drawn kinds, under the bound. -ENOMEM; *violated becomes what was wrong, or stays empty.
 int vb_fair_run(uint64_t seed, uint64_t *digest, uint64_t *steps, char violated[400]);
-bool vb_fair_is_drawn(uint64_t seed);
 
 #endif

@@ -79,8 +79,7 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
         err = run(&vb_kind_plain, &scen, opts->trace, result, cover);
     if (!err && !result->violated && chains)
         err = run(&vb_kind_chains, &scen, opts->trace, result, cover);
-    if (!err && !result->violated && !opts->equal && opts->chains != VB_SIM_CHAINS_ONLY &&
-        vb_fair_is_drawn(opts->seed))
+    if (!err && !result->violated && !opts->equal && opts->chains != VB_SIM_CHAINS_ONLY)
         err = run_fair(opts->seed, result);
     return err;
 }

@@ -10,12 +10,43 @@ enum {
     FUZZ_HEAL = 4,     // in so many actions a queue pair that has failed is brought back
     ACTION_NS = 500,   // between two actions of a host that does all it can
     FLUSH_BLOCKS = 32, // half a ring
+    // By docs/hull.md: a part of the usual weight, what a READ takes of it, and the longest turn.
+    PART_UNITS = 512,
+    READ_UNITS = 30,
+    TURN_UNITS = 188,
+    OWN_TURNS = 8, // units of a READ's two turns, which are among those of others
 };
 
 // ---- a probe
 
+// Between two visits of the line to a share, each other one does at most two parts: its visit's,
+// and one in advance if it leaves and comes again; and the turn that exceeds them.
+static uint64_t round_units(const struct vb_tenant *t)
+{
+    const struct vb_tenantworld *w = t->world;
+    uint64_t units = 0;
+
+    for (uint32_t i = 0; i < w->opts.tenants; i++)
+        if (&w->tenant[i] != t && w->tenant[i].work.kind != VB_TENANT_IDLE)
+            units += 2 * PART_UNITS * w->tenant[i].weight / VB_SHARE_WEIGHT + TURN_UNITS;
+    return units;
+}
+
+// More READs in a round of the others than the part of one pays for.
+static bool is_above(const struct vb_tenant *t)
+{
+    uint64_t paid = PART_UNITS * t->weight / VB_SHARE_WEIGHT / READ_UNITS;
+
+    if (paid == 0 || t->reads < paid)
+        return paid == 0;
+    return t->world->others_units - t->asked_at[(t->reads - paid) % VB_TENANT_ASKED] <
+           round_units(t) + OWN_TURNS * paid;
+}
+
 static void ask(struct vb_tenant *t)
 {
+    t->above |= !t->world->opts.no_shares && is_above(t);
+    t->asked_at[t->reads++ % VB_TENANT_ASKED] = t->world->others_units;
     vb_tenant_drain(&t->work);
     t->rung_ns = t->act_at_ns; // while the NIC was busy, perhaps
     t->act_at_ns = UINT64_MAX;

@@ -11,6 +11,7 @@ enum {
     WIRE_NS = 2000, // one way
     POLL_NS = 150,
     TURN_NS = 60, // with its bell, if only for nothing
+    TURN_UNITS = 4,
     PIECE_NS = 8, // of a list
     BYTES_PER_NS = 16,
     LOOP_NS = 15 + 20 + 25 + PIECE_NS, // an entry of a loop: fetched, executed, completed
@@ -208,6 +209,27 @@ uint64_t vb_tenant_bound_ns(uint32_t others)
     return 2 * (poll + slice + others * early_turn_ns());
 }
 
+static bool loops(const struct vb_tenant *t, uint32_t qpn)
+{
+    for (uint32_t i = 0; t && i < t->work.qps; i++)
+        if (t->qp[i].qpn == qpn)
+            return vb_tenant_loops(t->work.kind, i);
+    return false;
+}
+
+// What a step of the tenant costs at least, by docs/hull.md: less makes a round of others longer.
+static uint64_t units_of(const struct vb_tenant *t, const struct vb_step *s)
+{
+    switch (s->kind) {
+    case VB_STEP_FRAME_IN:
+    case VB_STEP_FRAME_OUT: return 8 + s->bytes / 256;
+    case VB_STEP_EXEC: return loops(t, s->qpn) ? 1 + s->bytes / 256 : 0;
+    case VB_STEP_FETCH:
+    case VB_STEP_COMPLETE: return 1;
+    default: return 0;
+    }
+}
+
 // Turns are no steps, but take time.
 static void pay_turns(struct vb_tenantworld *w)
 {
@@ -218,6 +240,7 @@ static void pay_turns(struct vb_tenantworld *w)
         if (vb_pu_share(vb_dev_pu(w->dev), w->tenant[i].share, &facts) == 0)
             turns += facts.turns;
     w->spent_ns += (turns - w->turns) * TURN_NS;
+    w->others_units += (turns - w->turns) * TURN_UNITS;
     w->turns = turns;
 }
 
@@ -231,6 +254,8 @@ static void observe(void *ctx, const struct vb_step *step)
         return;
     w->steps++;
     w->spent_ns += price(step);
+    if (t != &w->tenant[0])
+        w->others_units += units_of(t, step);
     if (step->kind == VB_STEP_FRAME_IN) {
         w->frames_ns += price(step);
         w->frames_units += 8 + step->bytes / 256;

@@ -17,6 +17,7 @@ enum {
     VB_TENANT_FLIGHTS = 4096, // frames on the way to the NIC
     VB_TENANT_RX = 64,        // frames that it takes at once
     VB_TENANT_TEXT = 200,
+    VB_TENANT_ASKED = 256, // READs of a probe that are remembered
 };
 
 // What the watch over turns has counted of one queue pair. Work is in 256ths of a unit, so that
@@ -60,6 +61,10 @@ struct vb_tenant {
     uint64_t line_ns;                     // and what those before its answer may take
     uint64_t asked_units;                 // what frames had taken when it rang
     struct vb_hist service, turns, whole; // `turns` without that
+    // Whether its READs were ever more than its part pays for between two visits of the line, and
+    // by when, in units of others' work, each was asked.
+    bool above;
+    uint64_t reads, asked_at[VB_TENANT_ASKED];
     struct vb_tenant_book book[VB_TENANT_QPS];
     struct vb_tenant_watch watch;
 };
@@ -94,6 +99,7 @@ struct vb_tenantworld {
     struct vb_tenant *hurried;        // the last turn was its, and ended as one before the line
     uint64_t hurried_ns;              // in this poll
     uint64_t sliced_units;            // of frames and timers since a slice ended between two such
+    uint64_t others_units;            // of work of all but the first tenant, at least
     struct vb_digest digest;
     bool violated;
     char violation[VB_TENANT_TEXT];

@@ -44,13 +44,21 @@ static void print_help(void)
         "writes garbage into its rings, doorbell records and bells, one floods its queues with\n"
         "READs. Each READ has to be within the longest one alone and a bound, which follows from\n"
         "the length of turns and the number of tenants; frames that came before its answer are\n"
-        "counted apart.\n"
+        "counted apart. Nothing is judged if the tenant READs more than its share pays for between\n"
+        "two visits of the line: then there is no promise.\n"
         "\n",
         stdout);
     vb_options_help(&table, stdout);
-    fputs("\nExit status: 0 every READ is within the bound, 1 one is not, 2 the command line was "
-          "wrong.\n",
+    fputs("\nExit status: 0 every READ is within the bound, or the load is above the share; 1 a "
+          "READ is\nnot within the bound; 2 the command line was wrong.\n",
           stdout);
+}
+
+static const char *verdict(const struct vb_isolation_result *r)
+{
+    return r->above  ? "not judged: the tenant's load is above its share (see --weight)"
+           : r->kept ? "kept"
+                     : "BROKEN";
 }
 
 static void print_table(const struct vb_isolation_result *r)
@@ -66,7 +74,7 @@ static void print_table(const struct vb_isolation_result *r)
     }
     uint64_t alone = r->beside[VB_COMPANY_NONE].turns_max_ns;
     printf("bound: alone + %" PRIu64 " ns = %" PRIu64 " ns, without frames before the answer: %s\n",
-           r->bound_ns, alone + r->bound_ns, r->kept ? "kept" : "BROKEN");
+           r->bound_ns, alone + r->bound_ns, verdict(r));
 }
 
 static void print_json(const struct vb_isolation_result *r)
@@ -79,7 +87,11 @@ static void print_json(const struct vb_isolation_result *r)
                i ? "," : "{", company[i], t->count, t->service_p50_ns, t->service_p99_ns,
                t->service_max_ns, t->turns_max_ns, t->whole_p50_ns, t->whole_p99_ns);
     }
-    printf(",\"bound_ns\":%" PRIu64 ",\"kept\":%s}\n", r->bound_ns, r->kept ? "true" : "false");
+    printf(",\"bound_ns\":%" PRIu64 ",\"above_share\":%s,\"kept\":%s}\n", r->bound_ns,
+           r->above ? "true" : "false",
+           r->above  ? "null"
+           : r->kept ? "true"
+                     : "false");
 }
 
 static int run(const struct fields *f)
@@ -99,7 +111,7 @@ static int run(const struct fields *f)
         print_json(&r);
     else
         print_table(&r);
-    return !r.kept;
+    return !r.kept && !r.above;
 }
 
 int vb_cli_sim_isolation(int argc, char **argv)

@@ -44,10 +44,12 @@ row = {"p50_ns": 9000, "raw_p50_ns": 8000, "raw_connected_p50_ns": 7500, "raw_ra
        "raw_connected_ratio": 1.2, "ops_per_s": 2e6, "bytes_per_s": 1e9, "copy_gbps": 9.5,
        "cpu_ns": 1, "server_cpu_ns": 2, "read_ratio": 1.1}
 three = {"median": 2, "least": 1, "most": 3}
-spans = {f"{s}_{q}_ns": 1500 for s in ("nic", "whole") for q in ("p50", "p99")}
+spans = {f"{s}_ns": 1500 for s in ("nic_p50", "nic_p99", "nic_max", "nic_max_without_frames",
+                                   "whole_p50", "whole_p99")}
 ranges = {f"{s}_{q}_ns": three for s in ("service", "whole") for q in ("p50", "p99")}
 kinds = {
-    "sim isolation": {"alone": {"reads": 1, **spans}, "busy": {"reads": 1, **spans}},
+    "sim isolation": {"alone": {"reads": 1, **spans}, "busy": {"reads": 1, **spans},
+                      "bound_ns": 9000},
     "sim incast": {"senders": 8, "least_bytes": 10, "all_gbps": 9.5, "ratio": 0.9,
                    "retries_exceeded": 0},
     "soak_get": {"gets": 20000, "gets_per_second": 3e5, "wrong": 0, "server_thread_ns": 0},
@@ -115,15 +117,16 @@ class Rows(unittest.TestCase):
         self.assertIn("one run; the same on every run", tables.render(raw))
 
     def test_whoever_is_beside_the_tenant(self):
-        times = {f"{span}_{q}_ns": 1500 for span in ("nic", "whole") for q in ("p50", "p99")}
-        out = {"alone": {"reads": 3, **times}, "crowd": {"reads": 4, **times}, "bound_ns": 9}
+        times = {f"{span}_ns": 1500 for span in (
+            "nic_p50", "nic_p99", "nic_max", "nic_max_without_frames", "whole_p50", "whole_p99")}
+        out = {"alone": {"reads": 3, **times}, "crowd": {"reads": 4, **times}, "bound_ns": 9000}
         raw = {"table": "isolation-sim", "stamp": STAMP,
                "rounds": [{"shares": {**out, "status": 0}, "no shares": {**out, "status": 1}}]}
         text = tables.render(raw)
-        self.assertIn("| crowd | 1.5 | 1.5 | 1.5 | 1.5 |", text)
-        self.assertIn("| alone, without shares | 1.5 | 1.5 | 1.5 | 1.5 |", text)
-        self.assertIn("| its limit | kept |", text)
-        self.assertIn("| its limit, without shares | **missed** |", text)
+        self.assertIn("| crowd | 1.5 | 1.5 | 1.5 | 1.5 | 1.5 | 1.5 |", text)
+        self.assertIn("| alone, without shares | 1.5 | 1.5 | 1.5 | 1.5 | 1.5 | 1.5 |", text)
+        self.assertIn("| bound: alone + 9 | | | | 10.5: kept | | |", text)
+        self.assertIn("| bound: alone + 9, without shares | | | | 10.5: **missed** | | |", text)
 
     def test_what_other_programs_print(self):
         text = (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n"

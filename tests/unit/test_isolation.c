@@ -41,6 +41,7 @@ static void is_within_the_bound(const struct vb_isolation_opts *opts)
     const struct vb_isolation_result r = run(opts);
 
     assert_true(r.kept);
+    assert_false(r.above);
     // What is in line before an answer is not bounded by turns, but these tenants have to keep it
     // short: no READ takes 20 us longer than alone, everything included.
     for (uint32_t i = 0; i < VB_COMPANIES; i++)
@@ -84,9 +85,20 @@ static void test_without_shares_the_bound_is_broken(void **state)
         run(&(struct vb_isolation_opts){.seed = 1, .duration_ns = DURATION_NS, .no_shares = true});
 
     (void)state;
-    assert_false(r.kept);
+    assert_false(r.kept || r.above);
     assert_true(r.beside[VB_COMPANY_QUIET].turns_max_ns >
                 r.beside[VB_COMPANY_NONE].turns_max_ns + r.bound_ns);
+}
+
+// The same READs with less weight are more than the share's part pays for: nothing is promised.
+static void test_load_above_the_share_is_not_judged(void **state)
+{
+    const struct vb_isolation_opts opts = {.seed = 1, .duration_ns = DURATION_NS, .weight = 10};
+    const struct vb_isolation_result r = run(&opts);
+
+    (void)state;
+    assert_true(r.above);
+    assert_false(run(&(struct vb_isolation_opts){.seed = 1, .duration_ns = SHORT_NS}).above);
 }
 
 // ---- the rate of a single tenant
@@ -192,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_hostile_tenants_keep_the_bound),
         cmocka_unit_test(test_every_three_kinds_keep_the_bound),
         cmocka_unit_test(test_without_shares_the_bound_is_broken),
+        cmocka_unit_test(test_load_above_the_share_is_not_judged),
         cmocka_unit_test(test_a_single_tenant_keeps_its_rate),
         cmocka_unit_test(test_turns_are_fair_by_seeds),
         cmocka_unit_test(test_turns_are_fair_where_a_bound_was_too_tight),
