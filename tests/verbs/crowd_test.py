@@ -124,16 +124,20 @@ class Crowd:
             kind = "server" if number < self.options.servers else "client"
             self.failures.append(f"{kind} {number} hangs")
 
+    def connections(self):
+        """Of each process."""
+        return {number: self.score(number)[1] for number in range(self.count)}
+
     def calm_down(self):
-        """Nobody is disturbed any more: soon everybody works, and clients connect."""
+        """Nobody is disturbed any more: soon everybody works: clients connect, and to
+        each server."""
         self.wait_alive(range(self.count), time.monotonic_ns())
-        before = self.total("connected")
-        deadline = time.monotonic() + ALIVE_S
-        while self.total("connected") == before:
-            if time.monotonic() > deadline:
-                self.failures.append("nobody connects any more")
-                return
+        before = waiting = self.connections()
+        deadline = time.monotonic() + CALM_S + ALIVE_S
+        while waiting and time.monotonic() < deadline:
+            waiting = {n for n, count in self.connections().items() if count == before[n]}
             time.sleep(POLL_S)
+        self.failures += [f"process {number} has no new connection" for number in sorted(waiting)]
 
     def end(self):
         """Clients first: without servers they would wait for an answer."""
