@@ -18,7 +18,6 @@ from command import TIMEOUT_S, WithFiles, environment, main
 ADDRESSES = ("127.46.0.1", "127.46.0.2")
 PINGPONG_ADDRESS = "127.46.0.3"
 PINGPONG_TCP_PORT = "23917"
-PATIENCE_S = 30
 
 
 def fields(line):
@@ -216,9 +215,7 @@ class Strangers(Inspected):
         stopped, _ = self.target(ADDRESSES[0])
         child, _ = self.target(ADDRESSES[1])
         stopped.send_signal(signal.SIGSTOP)
-        began = time.monotonic()
-        done = self.ask("link", "--timeout", "0.5")
-        self.assertLess(time.monotonic() - began, PATIENCE_S)
+        done = self.ask("link", "--timeout", "0.5")  # without a limit it would wait for ever
         self.assertEqual(done.returncode, 0)
         self.assertEqual([fields(line)["pid"] for line in done.stdout.splitlines()],
                          [str(child.pid)])

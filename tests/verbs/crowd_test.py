@@ -152,7 +152,7 @@ class Crowd:
             process = self.process[number]
             try:
                 status = process.wait(max(0.1, deadline - time.monotonic()))
-                if status not in (0, -signal.SIGTERM):
+                if status:
                     self.failures.append(f"process {number} ended with {status}")
             except subprocess.TimeoutExpired:
                 self.failures.append(f"process {number} does not end")
