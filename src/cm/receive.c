@@ -32,8 +32,9 @@ static struct vb_cm_conn *find_both(const struct vb_cm *cm, const struct vb_ip *
     return c && c->remote_id == m->local_id ? c : NULL;
 }
 
-// The connection that has this id of the peer's. One that is over keeps it for repetitions only: if a
-// message brings the id with another queue pair, the peer has drawn it again, for a new connection.
+// The connection that has this id of the peer's. One that is over keeps it for repetitions only: a
+// message with the id and another queue pair is of a new connection, for which the peer has drawn
+// the id again.
 static struct vb_cm_conn *find_holder(struct vb_cm *cm, const struct vb_ip *from, uint32_t id,
                                       uint32_t qpn)
 {

@@ -195,7 +195,7 @@ static void test_stale(void **state)
     cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
 }
 
-// The peer has drawn the id of a connection that is over for a new one, whose queue pair is another.
+// The peer has drawn the id of an old connection for a new one, whose queue pair is another.
 static void reused_id(struct cm_rig *r, uint32_t id, uint32_t qpn)
 {
     struct vb_cm_message m;
