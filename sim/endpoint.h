@@ -15,6 +15,7 @@
 enum {
     VB_SIM_INLINE_MAX = 200,
     VB_SIM_RESULTS = 64, // results of atomics and their like remembered, to judge late answers
+    VB_SIM_TURN = 64,    // packets of a queue pair before the next one's turn
     VB_SIM_OWED = 2 * VB_RD_ATOMIC_MAX, // answers that a responder can owe at once
 };
 
@@ -187,6 +188,7 @@ struct vb_answering {
     uint32_t single_count;            // ever; the ring holds the last ones
     struct vb_owed owed[VB_SIM_OWED]; // in the order in which they leave
     uint32_t owed_count;
+    uint32_t passed_by, passed; // the last one that sent while it owed, and packets of that
 };
 
 // A ring of bytes from which buffers are taken and given back in order.
@@ -227,7 +229,10 @@ struct vb_paced {
     double rate, target; // bytes a nanosecond
     double alpha;
     double free_ns;   // until then what was sent takes
-    double latest_ns; // who waits since then goes on by this time
+    double latest_ns; // a queue pair that waits since then goes on by this time
+    // It was at rest and waited for nothing but a rate, since `held_ns` (0: it did not); the timers
+    // of its unit were due next at `timers_ns` then.
+    uint64_t held_ns, timers_ns;
     uint64_t rise_ns, decay_ns;
     uint64_t bytes; // since the last step up by bytes
     uint32_t time_stage, byte_stage;

@@ -271,9 +271,13 @@ static void digest_step(struct vb_node *node, const struct vb_step *s)
 static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
 {
     static const struct vb_forecast nothing;
+    bool notifies = step->kind == VB_STEP_FRAME_OUT && step->opcode == VB_CNP;
 
     if (step->kind <= VB_STEP_FRAME_OUT)
-        vb_model_timers_due(ep->node->at);
+        vb_model_timers_due(ep->node->at, notifies ? 0 : step->qpn);
+    ep->answer.passed = notifies ? ep->answer.passed : 0;
+    if (step->kind == VB_STEP_FRAME_OUT && !notifies)
+        vb_model_answers_wait(ep);
     switch (step->kind) {
     case VB_STEP_FRAME_OUT: frame_out(ep, step); return;
     case VB_STEP_FETCH: vb_model_ask_fetch(ep, step); break;
@@ -312,6 +316,8 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
     struct vb_ep *ep = find_ep(node, step->qpn);
     if (step->kind != VB_STEP_FRAME_IN && step->kind != VB_STEP_FRAME_OUT)
         vb_trace_step(node, step);
+    if (step->kind == VB_STEP_FRAME_IN || step->kind == VB_STEP_TIMER)
+        unit->late_turns = 0;
     if (step->kind == VB_STEP_FRAME_IN)
         frame_in(node, step);
     else if (ep)

@@ -107,7 +107,7 @@ void vb_model_ask_idle(struct vb_ep *ep);
 // Goes back with one attempt fewer; false: there was none left.
 bool vb_model_retry(struct vb_ep *ep);
 // No timer of the unit's queue pairs is overdue; none of this one will be.
-void vb_model_timers_due(struct vb_unit *unit);
+void vb_model_timers_due(struct vb_unit *unit, uint32_t qpn); // 0: in no turn
 void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits);
 // After each step: whether the next request is held back for want of a receive.
 void vb_model_credit_watch(struct vb_ep *ep);
@@ -137,6 +137,10 @@ void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t b
 void vb_model_rate_timer(struct vb_ep *ep);
 // It may wait for a rate; until when, at the latest.
 bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns);
+// A packet leaves in a turn of the queue pair, while others of its unit owe answers.
+void vb_model_answers_wait(struct vb_ep *sender);
+// At rest: whether it waits for nothing but its rate, which has to let it go in time.
+void vb_model_rate_waits(struct vb_ep *ep, bool waits);
 void vb_model_rate_idle(struct vb_ep *ep);
 
 // credits

@@ -429,6 +429,28 @@ void vb_model_settle(struct vb_ep *ep)
     vb_node_wake(ep->node);
 }
 
+// Queue pairs of a unit without shares have turns of at most 64 packets. One that owes an answer is
+// in the list of those that have a turn, and each other one that has had its turn is behind it.
+void vb_model_answers_wait(struct vb_ep *sender)
+{
+    const struct vb_node *node = sender->node;
+    uint64_t until_ns;
+
+    for (uint32_t i = 0; i < node->ep_count && node->world->scen.shares == 0; i++) {
+        struct vb_ep *ep = node->ep[i];
+        struct vb_answering *a = &ep->answer;
+        if (ep == sender || vb_ep_unit(ep) != vb_ep_unit(sender))
+            continue;
+        bool open = ep->state >= VB_QPS_RTR && ep->state <= VB_QPS_SQD;
+        bool owes = open && (a->owed_count > 0 || a->ack_due || a->nak_due);
+        bool same = a->passed_by == sender->qpn;
+        a->passed = owes && !vb_model_rate_holds(ep, &until_ns) ? same * a->passed + 1 : 0;
+        a->passed_by = sender->qpn;
+        VB_MODEL_CHECK(ep, a->passed <= VB_SIM_TURN,
+                       "owes an answer, and QP 0x%06x sends %u packets", sender->qpn, a->passed);
+    }
+}
+
 // A response that waits for a rate, and has a timer for it, keeps what is behind it.
 static bool waits_for_rate(const struct vb_ep *ep)
 {
@@ -447,7 +469,9 @@ void vb_model_answer_idle(struct vb_ep *ep)
         return;
     }
     const struct vb_owed *o = next_owed(ep);
-    if (o && waits_for_rate(ep))
+    bool waits = o && waits_for_rate(ep);
+    vb_model_rate_waits(ep, waits);
+    if (waits)
         return;
     VB_MODEL_CHECK(ep, !o, "is idle with the answer %u owed", psn_of(a, o ? o->next : 0));
     VB_MODEL_CHECK(ep, !a->nak_due && !a->closing, "is idle with a NAK owed");

@@ -175,7 +175,7 @@ void vb_model_judge_end(struct vb_ep *ep)
 {
     bool given_up = is_given_up(ep);
     uint64_t until_ns;
-    bool paced = owes(&ep->peer->answer) && vb_model_rate_holds(ep->peer, &until_ns);
+    bool paced = owes(&ep->peer->answer) && ep->peer->paced.held_ns;
     // The rate may have let the answer go just before the last attempt ended.
     paced |= ep->fate.answers > 0 && vb_model_rate_holds(ep->peer, &until_ns);
 

@@ -230,6 +230,7 @@ void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t b
     if (!has_rate(pkt))
         return;
     charge_share(ep, bytes);
+    p->held_ns = 0;
     if (!p->limited)
         return;
     catch_up(ep);
@@ -252,28 +253,52 @@ void vb_model_rate_timer(struct vb_ep *ep)
     vb_cover(cover_of(ep), VB_COVER_CC_TIMER);
 }
 
-static bool waits_for_share(const struct vb_ep *ep, double *end)
+// How long a queue pair waits for its share's rate at most; 0: it has none.
+static double line_ns(const struct vb_ep *ep)
 {
     const struct vb_share_attr *share = share_of(ep);
-    double now = (double)ep->node->world->now_ns;
 
     if (!share || !share->rate_Bps)
-        return false;
+        return 0;
     double ns_per_byte = 1e9 * ep->node->world->scen.units / (double)share->rate_Bps;
-    double line = ep->node->ep_count * (share->burst_bytes / 4.0 + VB_FRAME_MAX) * ns_per_byte;
-    *end = now + line + SLACK_NS;
-    return true;
+    return ep->node->ep_count * (share->burst_bytes / 4.0 + VB_FRAME_MAX) * ns_per_byte;
 }
 
 bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns)
 {
     const struct vb_paced *p = &ep->paced;
-    double end = p->latest_ns, shared = 0;
-    bool waits = end > (double)ep->node->world->now_ns;
+    double now = (double)ep->node->world->now_ns, end = p->latest_ns, line = line_ns(ep);
+    bool waits = end > now || line > 0;
 
-    waits |= waits_for_share(ep, &shared);
-    *until_ns = p->unsure ? UINT64_MAX : (uint64_t)(end > shared ? end : shared);
+    if (line > 0 && end < now + line + SLACK_NS)
+        end = now + line + SLACK_NS;
+    *until_ns = p->unsure ? UINT64_MAX : (uint64_t)end;
     return waits || p->unsure;
+}
+
+// A unit that was woken later than its timers asked for may have lost pieces of the share's rate,
+// and its queue pairs stand in line for others.
+static bool has_slept(const struct vb_ep *ep)
+{
+    const struct vb_share_attr *share = share_of(ep);
+    double burst_ns =
+        share && share->rate_Bps ? 1e9 * share->burst_bytes / (double)share->rate_Bps : 0;
+
+    return (double)ep->node->world->now_ns > (double)ep->paced.timers_ns + burst_ns;
+}
+
+void vb_model_rate_waits(struct vb_ep *ep, bool waits)
+{
+    struct vb_paced *p = &ep->paced;
+    uint64_t now = ep->node->world->now_ns;
+
+    if (!waits || p->held_ns == 0 || has_slept(ep))
+        p->held_ns = waits ? now : 0;
+    p->timers_ns = vb_pu_deadline(vb_ep_unit(ep)->pu);
+    double since = p->latest_ns > (double)p->held_ns ? p->latest_ns : (double)p->held_ns;
+    VB_MODEL_CHECK(ep, !waits || p->unsure || (double)now <= since + line_ns(ep) + SLACK_NS,
+                   "has waited for its rate for %.0f ns, at most %.0f", (double)now - since,
+                   line_ns(ep));
 }
 
 void vb_model_rate_idle(struct vb_ep *ep)

@@ -85,9 +85,7 @@ static uint64_t step_work(struct vb_tenant_book *b, const struct vb_step *s, boo
     switch (s->kind) {
     case VB_STEP_FRAME_OUT: return frame_work(s);
     case VB_STEP_FETCH: return fetch_work(b, s, loops);
-    case VB_STEP_EXEC:
-        b->executed = s->counter + 1;
-        return entry_length(s, loops) * UNIT;
+    case VB_STEP_EXEC: b->executed = s->counter + 1; return entry_length(s, loops) * UNIT;
     case VB_STEP_COMPLETE: return complete_work(b, s, loops);
     default: return 0;
     }

@@ -125,6 +125,7 @@ struct vb_unit {
     uint32_t rx_next, rx_count;
     bool rx_waits;                     // for the unit's turn
     bool later;                        // the steps of a poll that is over are being judged
+    uint32_t late_turns, late_qpn;     // turns while a timer was due, and whose was the last
     uint32_t tx_begun, tx_next, tx_at; // frames before the poll, judged, and the one that is
     struct vb_heard heard;
     struct vb_used used;
