@@ -124,10 +124,8 @@ struct vb_chain_region vb_chain_region(struct vb_chain *c, const char *name,
     r->kind = (enum vb_region_kind)kind;
     r->bytes = bytes;
     r->writable = writable;
-    if (kind == VB_CHAIN_OWN && !(r->init = calloc(1, bytes))) {
+    if (kind == VB_CHAIN_OWN && !(r->init = calloc(1, bytes)))
         vb_build_fail(c, "no memory for region '%s'", name);
-        return none;
-    }
     return (struct vb_chain_region){c->regions};
 }
 

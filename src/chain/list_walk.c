@@ -301,12 +301,12 @@ static void add_stopping_node(struct vb_chain *c, const struct walk *w, uint32_t
 static void add_recv(struct vb_chain *c, const struct walk *w)
 {
     struct vb_part part[VB_MAX_SGE] = {{vb_at(w->node[0].read, VB_AT_RADDR), 8}};
-    uint32_t keys = w->copies ? 1 : w->nodes;
+    uint32_t parts = 1;
 
-    for (uint32_t n = 0; n < keys; n++)
-        part[1 + n] =
+    for (uint32_t n = 0; n < (w->copies ? 1 : w->nodes); n++)
+        part[parts++] =
             (struct vb_part){vb_at_byte(w->node[n].cas, VB_AT_COMPARE, 1), VB_LIST_KEY_BYTES};
-    vb_chain_recv(c, w->o.k, part, 1 + keys);
+    vb_chain_recv(c, w->o.k, part, parts);
 }
 
 static void add_slot(struct vb_chain *c, struct walk *w, uint32_t slot)

@@ -61,8 +61,8 @@ struct vb_machine {
     struct cq *cq;
     struct queue *queue;
     struct vb_image_memory *send, *recv, *data;
-    uint32_t *qpn, *cqn;              // numbers of queues and of completion queues
-    struct wire *wire[UNITS_MAX + 1]; // by unit; the last is the clients'
+    uint32_t *qpn, *cqn; // numbers of queues and of completion queues
+    struct wire *wire;   // by unit; the last is the clients'
 };
 
 // ---- building
@@ -81,24 +81,19 @@ static void *zeros(size_t bytes)
     return p;
 }
 
-static bool make_cq(struct vb_dev *dev, struct cq *cq, uint32_t entries, uint32_t unit,
-                    uint64_t start, uint32_t *cqn)
+// The attributes say where it is, how long, and where it starts.
+static bool make_cq(struct vb_dev *dev, struct cq *cq, struct vb_cqc_attr attr, uint32_t *cqn)
 {
-    cq->entries = entries;
-    cq->taken = (uint32_t)start;
-    cq->ring = zeros((size_t)entries * VB_CQE_BYTES);
+    cq->entries = attr.entries;
+    cq->ring = zeros((size_t)attr.entries * VB_CQE_BYTES);
     if (!cq->ring)
         return false;
-    for (uint32_t i = 0; i < entries; i++)
+    for (uint32_t i = 0; i < attr.entries; i++)
         cq->ring[i * VB_CQE_BYTES + VB_CQE_BYTES - 1] = VB_CQE_INVALID << 4;
-    return vb_dev_cq_create(dev,
-                            &(struct vb_cqc_attr){.pu = unit,
-                                                  .ring = cq->ring,
-                                                  .entries = entries,
-                                                  .dbrec = cq->dbrec,
-                                                  .start = start,
-                                                  .ignore_overrun = true},
-                            cqn) == 0;
+    attr.ring = cq->ring;
+    attr.dbrec = cq->dbrec;
+    attr.ignore_overrun = true;
+    return vb_dev_cq_create(dev, &attr, cqn) == 0;
 }
 
 static bool make_memory(struct vb_dev *dev, uint32_t pd, struct vb_image_memory *mem, size_t bytes,
@@ -189,9 +184,10 @@ static bool make_client(struct vb_machine *m, struct queue *q)
 
     q->far_ring = zeros((size_t)CLIENT_DEPTH * VB_WQEBB_BYTES);
     q->far_recvs = zeros((size_t)CLIENT_DEPTH * VB_WQE_SEG_BYTES);
-    bool made = q->far_ring && q->far_recvs &&
-                make_cq(m->far, &q->far_cq, CLIENT_DEPTH * 2, 0, 0, &cqn) &&
-                make_memory(m->far, m->far_pd, &mem, 2 * requests, VB_LOCAL_WRITE);
+    bool made =
+        q->far_ring && q->far_recvs &&
+        make_cq(m->far, &q->far_cq, (struct vb_cqc_attr){.entries = CLIENT_DEPTH * 2}, &cqn) &&
+        make_memory(m->far, m->far_pd, &mem, 2 * requests, VB_LOCAL_WRITE);
     q->far_memory = mem.at;
     if (!made)
         return false;
@@ -287,14 +283,10 @@ static bool make_devices(struct vb_machine *m)
     if (!has_clients(m->image))
         return true;
     m->far = vb_dev_create(&(struct vb_dev_opts){.seed = m->opts.seed + 2});
-    for (uint32_t i = 0; i <= m->units; i++) {
-        struct wire **w = &m->wire[i < m->units ? i : UNITS_MAX];
-        *w = calloc(1, sizeof **w);
-        if (!*w)
-            return false;
-        (*w)->from = i < m->units ? m->far_ip : m->near_ip;
-    }
-    return m->far && vb_dev_pd_create(m->far, &m->far_pd) == 0;
+    m->wire = calloc(m->units + 1, sizeof *m->wire);
+    for (uint32_t i = 0; m->wire && i <= m->units; i++)
+        m->wire[i].from = i < m->units ? m->far_ip : m->near_ip;
+    return m->wire && m->far && vb_dev_pd_create(m->far, &m->far_pd) == 0;
 }
 
 static bool make_objects(struct vb_machine *m, char *error)
@@ -302,8 +294,11 @@ static bool make_objects(struct vb_machine *m, char *error)
     const struct vb_image *image = m->image;
 
     for (uint32_t i = 0; i < image->cqs; i++)
-        if (!make_cq(m->near, &m->cq[i], image->cq[i].entries,
-                     (uint32_t)vb_prng_below(&m->prng, m->units), m->opts.start, &m->cqn[i]))
+        if (!make_cq(m->near, &m->cq[i],
+                     (struct vb_cqc_attr){.pu = (uint32_t)vb_prng_below(&m->prng, m->units),
+                                          .entries = image->cq[i].entries,
+                                          .start = m->opts.start},
+                     &m->cqn[i]))
             return say(error, image->cq[i].name, "cannot be made: no memory");
     for (uint32_t i = 0; i < image->regions; i++)
         if (!make_region(m, i))
@@ -423,8 +418,7 @@ void vb_machine_destroy(struct vb_machine *m)
     }
     for (uint32_t i = 0; m->data && i < m->image->regions; i++)
         free(m->data[i].at);
-    for (uint32_t i = 0; i <= UNITS_MAX; i++)
-        free(m->wire[i]);
+    free(m->wire);
     free(m->cq);
     free(m->cqn);
     free(m->queue);
@@ -513,11 +507,6 @@ static struct vb_pu *unit_at(struct vb_machine *m, uint32_t at)
     return at < m->units ? vb_dev_pu_at(m->near, at) : vb_dev_pu(m->far);
 }
 
-static struct wire *wire_to(struct vb_machine *m, uint32_t at)
-{
-    return m->wire[at < m->units ? at : UNITS_MAX];
-}
-
 // Takes what a unit has sent to those it is for, while they have room for it.
 static void carry(struct vb_machine *m, uint32_t from)
 {
@@ -527,7 +516,7 @@ static void carry(struct vb_machine *m, uint32_t from)
     for (; q->taken < q->count; q->taken++) {
         const struct vb_tx_frame *f = &q->frame[q->taken];
         const uint8_t *bth = q->arena + f->offset;
-        struct wire *w = wire_to(m, from < m->units ? m->units : bth[7] & (m->units - 1));
+        struct wire *w = &m->wire[from < m->units ? m->units : bth[7] & (m->units - 1)];
         if (w->count == WIRE_FRAMES)
             return;
         uint32_t slot = (w->head + w->count++) % WIRE_FRAMES;
@@ -551,10 +540,10 @@ static struct vb_rx_frame take_frame(struct wire *w)
 // Hands a unit its next frame, when it has consumed the last one.
 static void deliver(struct vb_machine *m, uint32_t to)
 {
-    struct wire *w = wire_to(m, to);
+    struct wire *w = &m->wire[to];
     struct vb_pu *pu = unit_at(m, to);
 
-    if (!w || w->count == 0 || vb_pu_frames_left(pu) > 0)
+    if (w->count == 0 || vb_pu_frames_left(pu) > 0)
         return;
     w->frame = take_frame(w);
     vb_pu_feed(pu, &w->frame, 1);
@@ -579,7 +568,8 @@ static bool try_step(struct vb_machine *m, uint32_t at, struct vb_step *step)
 {
     struct vb_pu *pu = unit_at(m, at);
 
-    deliver(m, at);
+    if (m->far)
+        deliver(m, at);
     *step = vb_pu_step(pu, m->now_ns);
     if (m->far)
         carry(m, at);
@@ -639,10 +629,10 @@ uint64_t vb_machine_run(struct vb_machine *m, uint64_t steps_max)
 // All that is on its way to a unit, at once.
 static void deliver_all(struct vb_machine *m, uint32_t to, struct vb_rx_frame *frames)
 {
-    struct wire *w = wire_to(m, to);
+    struct wire *w = &m->wire[to];
     uint32_t n = 0;
 
-    while (w && n < WIRE_FRAMES / 2 && w->count > 0)
+    while (n < WIRE_FRAMES / 2 && w->count > 0)
         frames[n++] = take_frame(w);
     if (n > 0)
         vb_pu_feed(unit_at(m, to), frames, n);
@@ -656,7 +646,7 @@ void vb_machine_poll(struct vb_machine *m)
     do {
         steps = 0;
         for (uint32_t i = 0; i < parties; i++) {
-            if (vb_pu_frames_left(unit_at(m, i)) == 0)
+            if (m->far && vb_pu_frames_left(unit_at(m, i)) == 0)
                 deliver_all(m, i, frames);
             steps += vb_pu_poll(unit_at(m, i), m->now_ns);
             if (m->far)

@@ -23,7 +23,7 @@ struct vb_chain *vb_offload_begin(struct vb_offload *o, const char *name, uint32
     }
     o->slots = slots ? slots : 1;
     o->value_max = value_max;
-    o->w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){.ahead = slots > 0});
+    o->w = vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){.ahead = slots});
     o->k =
         vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .recv_sge = recv_sge});
     o->index = vb_chain_region(c, "index", VB_CHAIN_SHARED, entry_bytes, false);

@@ -334,12 +334,12 @@ static enum vb_reloc_kind count_kind(const struct vb_item *item)
     }
 }
 
-static bool set_count(struct vb_chain *c, uint32_t region, uint32_t offset,
+static void set_count(struct vb_chain *c, uint32_t region, uint32_t offset,
                       const struct vb_item *item, uint32_t value, uint32_t target)
 {
     struct vb_build_count *a = vb_build_more(c, c->count, &c->counts, sizeof *a);
     if (!a)
-        return false;
+        return;
     c->count = a;
     a[c->counts - 1] = (struct vb_build_count){.region = region,
                                                .offset = offset,
@@ -347,13 +347,12 @@ static bool set_count(struct vb_chain *c, uint32_t region, uint32_t offset,
                                                .target = target,
                                                .value = value,
                                                .bytes = bits_of(item) / 8};
-    return true;
 }
 
 // Every entry is right as it is for its first round, so a counter, whose former value is written,
 // starts from the first round that it is written for: this one, or the next if its entry is passed
 // before the addition is.
-static bool number_additions(struct vb_chain *c, const struct vb_build_queue *q)
+static void number_additions(struct vb_chain *c, const struct vb_build_queue *q)
 {
     for (struct vb_item *add = q->first; add; add = add->next) {
         const struct vb_item *item = vb_build_item(c, add->counts);
@@ -362,16 +361,14 @@ static bool number_additions(struct vb_chain *c, const struct vb_build_queue *q)
         uint32_t grows, value = vb_build_index(c, item, &grows), end = 1u << (bits_of(item) - 1);
         add->op.swap_add = grows & (2 * end - 1);
         add->op.compare = end;
-        if (!set_count(c, q->counters, (uint32_t)add->op.remote.offset, item,
-                       (add->slot < item->slot ? value : value + grows) & (2 * end - 1),
-                       vb_build_counter(c, item)))
-            return false;
+        set_count(c, q->counters, (uint32_t)add->op.remote.offset, item,
+                  (add->slot < item->slot ? value : value + grows) & (2 * end - 1),
+                  vb_build_counter(c, item));
     }
-    return true;
 }
 
 // What restored bytes are at first: as the entries have them.
-static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
+static void keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, const struct slot *s)
 {
     const struct vb_build_queue *q = &c->queue[queue - 1];
     uint32_t at = restored_at(s);
@@ -384,58 +381,54 @@ static bool keep_restored(struct vb_chain *c, uint32_t queue, uint32_t slot, con
         uint32_t len;
         if (!comes_with(q, r, slot))
             continue;
-        if (!item)
-            return vb_build_fail(c, "what is restored is a field of an entry");
+        if (!item) {
+            vb_build_fail(c, "what is restored is a field of an entry");
+            return;
+        }
         vb_build_code(item, &code);
         int offset = vb_code_field(&code, (enum vb_field)r->at.field, r->at.n, &len);
-        if (offset < 0 || r->at.offset + r->len > len)
-            return vb_build_fail(c, "entry '%s': %u bytes of '%s' cannot be restored",
-                                 vb_build_label_name(c, r->at.label.id), r->len,
-                                 vb_field_name((enum vb_field)r->at.field));
+        if (offset < 0 || r->at.offset + r->len > len) {
+            vb_build_fail(c, "entry '%s': %u bytes of '%s' cannot be restored",
+                          vb_build_label_name(c, r->at.label.id), r->len,
+                          vb_field_name((enum vb_field)r->at.field));
+            return;
+        }
         vb_build_write(item, &code, bytes);
         vb_chain_put(c, vb_in((struct vb_chain_region){q->counters}, at),
                      bytes + offset + r->at.offset, r->len);
         at += r->len;
     }
-    return !vb_build_failed(c);
 }
 
 // What the program counts by itself.
-static bool number_manual(struct vb_chain *c)
+static void number_manual(struct vb_chain *c)
 {
     for (uint32_t i = 0; i < c->manuals; i++) {
         const struct vb_build_manual *m = &c->manual[i];
         const struct vb_item *item = vb_build_item(c, m->label);
         uint32_t grows;
-        if (!item || item->kind == VB_ITEM_OP)
-            return vb_build_fail(c, "entry '%s' has no index to count",
-                                 vb_build_label_name(c, m->label));
-        if (!set_count(c, m->at.region.id, (uint32_t)m->at.offset, item,
-                       vb_build_index(c, item, &grows), vb_build_counter(c, item)))
-            return false;
+        if (item->kind == VB_ITEM_OP)
+            vb_build_fail(c, "entry '%s' has no index to count", vb_build_label_name(c, m->label));
+        else
+            set_count(c, m->at.region.id, (uint32_t)m->at.offset, item,
+                      vb_build_index(c, item, &grows), vb_build_counter(c, item));
     }
-    return true;
 }
 
 bool vb_rounds_number(struct vb_chain *c)
 {
-    if (!number_manual(c))
-        return false;
+    number_manual(c);
     for (uint32_t i = 1; i <= c->queues; i++) {
         const struct vb_build_queue *q = &c->queue[i - 1];
         uint32_t bytes = 0;
-        if (!number_additions(c, q))
-            return false;
+        number_additions(c, q);
         for (uint32_t s = 1; s <= q->slots; s++) {
             struct slot slot = {.base = bytes};
-            if (!collect(c, q, s, &slot))
-                return false;
-            bool kept = keep_restored(c, i, s, &slot);
+            if (collect(c, q, s, &slot))
+                keep_restored(c, i, s, &slot);
             bytes = end_of(q, s, &slot);
             free(slot.item);
-            if (!kept)
-                return false;
         }
     }
-    return true;
+    return !vb_build_failed(c);
 }

@@ -68,7 +68,7 @@ struct placement {
 
 static struct vb_image_memory memory(uint64_t bytes, uint32_t n)
 {
-    return (struct vb_image_memory){0x7000000000 + n * 0x1000000ull, 0x100 + n,
+    return (struct vb_image_memory){0x7000000000 + n * 0x1000000ull, 0x100 + n / 2, // some share it
                                     calloc(1, bytes ? bytes : 1)};
 }
 

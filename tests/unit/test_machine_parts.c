@@ -266,12 +266,12 @@ static void test_client_without_queue(void **state)
 
     (void)state;
     vb_chain_queue(c, "W", &(struct vb_chain_queue_opts){0});
-    vb_chain_region(c, "own", VB_CHAIN_OWN, 0, true);
     vb_chain_region(c, "peer", VB_CHAIN_PEER, 64, true);
+    vb_chain_region(c, "own", VB_CHAIN_OWN, 0, true);
     struct vb_image *image = vb_chain_finish(c, error);
     struct vb_machine *m = vb_machine_create(image, &(struct vb_machine_opts){0}, error);
     assert_non_null(m);
-    assert_non_null(vb_machine_data(m, 1));
+    assert_non_null(vb_machine_data(m, 0));
     assert_int_equal(vb_machine_run(m, STEPS_MAX), 0);
     vb_machine_poll(m);
     vb_machine_destroy(m);

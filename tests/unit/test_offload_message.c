@@ -204,6 +204,7 @@ static void test_long_texts(void **state)
     memset(text, 'a', sizeof text - 1);
     uint32_t len = vb_offload_write_refused(message, VB_OFFLOAD_FULL, text);
     error[VB_OFFLOAD_TEXT] = 'z';
+    assert_int_equal(message[len - 1], 0);
     for (int endless = 0; endless < 2; endless++) {
         assert_int_equal(vb_offload_read_left(message, len, error), VB_OFFLOAD_FULL);
         assert_int_equal(strlen(error), VB_OFFLOAD_TEXT - 1);
