@@ -20,7 +20,17 @@ enum {
     UNITS_MAX = 16,
     ADDR_FIRST = 1 << 24,
     ADDR_STEP = 1 << 16,
+    // Of every connection.
+    MTU_BYTES = 4096,
+    READS_MAX = 16,
+    RNR_TIMER = 1,
+    ACK_TIMEOUT = 14,
+    RETRIES = 7,
+    PORT = 4791,
 };
+
+static const struct vb_ip near_ip = {{[10] = 0xff, 0xff, 10, 0, 0, 1}},
+                          far_ip = {{[10] = 0xff, 0xff, 10, 0, 0, 2}};
 
 // Frames on their way to one unit, oldest first.
 struct wire {
@@ -55,7 +65,6 @@ struct vb_machine {
     struct vb_prng prng;
     struct vb_dev *near, *far;
     uint32_t units, pd, far_pd, program;
-    struct vb_ip near_ip, far_ip;
     uint64_t now_ns;
     uint64_t next_addr; // of the program's memory: the same in every run
     struct cq *cq;
@@ -221,16 +230,16 @@ static bool connect(struct vb_dev *dev, uint32_t qpn, uint32_t to, const struct 
     struct vb_qpc_mods mods = {
         .access = access,
         .dest_qpn = to,
-        .mtu_bytes = 4096,
-        .max_rd_atomic = 16,
-        .max_dest_rd_atomic = 16,
-        .min_rnr_timer = 1,
-        .timeout = 14,
-        .retry_cnt = 7,
+        .mtu_bytes = MTU_BYTES,
+        .max_rd_atomic = READS_MAX,
+        .max_dest_rd_atomic = READS_MAX,
+        .min_rnr_timer = RNR_TIMER,
+        .timeout = ACK_TIMEOUT,
+        .retry_cnt = RETRIES,
         .rnr_retry = VB_RETRY_INFINITE,
         .local = *local,
         .remote = *remote,
-        .src_port = 4791,
+        .src_port = PORT,
     };
     int err = 0;
 
@@ -246,10 +255,10 @@ static bool connect_queue(struct vb_machine *m, uint32_t i)
     const uint32_t all = VB_REMOTE_READ | VB_REMOTE_WRITE | VB_REMOTE_ATOMIC;
 
     if (q->kind == VB_QUEUE_LOOP)
-        return connect(m->near, m->qpn[i], m->qpn[i], &m->near_ip, &m->near_ip, all);
+        return connect(m->near, m->qpn[i], m->qpn[i], &near_ip, &near_ip, all);
     return make_client(m, made) &&
-           connect(m->near, m->qpn[i], made->far_qpn, &m->near_ip, &m->far_ip, 0) &&
-           connect(m->far, made->far_qpn, m->qpn[i], &m->far_ip, &m->near_ip, all);
+           connect(m->near, m->qpn[i], made->far_qpn, &near_ip, &far_ip, 0) &&
+           connect(m->far, made->far_qpn, m->qpn[i], &far_ip, &near_ip, all);
 }
 
 // ---- life
@@ -285,7 +294,7 @@ static bool make_devices(struct vb_machine *m)
     m->far = vb_dev_create(&(struct vb_dev_opts){.seed = m->opts.seed + 2});
     m->wire = calloc(m->units + 1, sizeof *m->wire);
     for (uint32_t i = 0; m->wire && i <= m->units; i++)
-        m->wire[i].from = i < m->units ? m->far_ip : m->near_ip;
+        m->wire[i].from = i < m->units ? far_ip : near_ip;
     return m->wire && m->far && vb_dev_pd_create(m->far, &m->far_pd) == 0;
 }
 
@@ -378,8 +387,6 @@ struct vb_machine *vb_machine_create(const struct vb_image *image,
     m->units = opts->units && opts->units <= UNITS_MAX ? opts->units : 1;
     m->prng.state = opts->seed;
     m->next_addr = ADDR_FIRST;
-    m->near_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 1}};
-    m->far_ip = (struct vb_ip){{[10] = 0xff, 0xff, 10, 0, 0, 2}};
     m->cq = calloc(image->cqs, sizeof *m->cq);
     m->cqn = calloc(image->cqs, sizeof *m->cqn);
     m->queue = calloc(image->queues, sizeof *m->queue);
