@@ -23,6 +23,7 @@ enum {
     REGIONS = 24,
     CHANGES = 300,
     CHANGED = 500,
+    APART = 1 << 24,
     MEMORIES = 2 * QUEUES + REGIONS,
     REACH = 1 << 30, // so far behind a shared region's start an address is still of it
     STEPS_MAX = 100000,
@@ -64,29 +65,33 @@ struct placement {
     struct vb_image_memory send[QUEUES], recv[QUEUES], data[REGIONS];
     uint32_t qpn[QUEUES], cqn[CQS];
     struct vb_image_binding binding;
+    uint64_t next, apart; // addresses
 };
 
-static struct vb_image_memory memory(uint64_t bytes, uint32_t n)
+static struct vb_image_memory memory(struct placement *p, uint64_t bytes, uint32_t n)
 {
-    return (struct vb_image_memory){0x7000000000 + n * 0x1000000ull, 0x100 + n / 2, // some share it
-                                    calloc(1, bytes ? bytes : 1)};
+    uint64_t addr = p->next;
+
+    p->next += p->apart ? p->apart : bytes;
+    return (struct vb_image_memory){addr, 0x100 + n / 2, calloc(1, bytes ? bytes : 1)};
 }
 
-static void place(struct placement *p, const struct vb_image *image)
+// Memories lie `apart`, or without a gap between them; some share a key.
+static void place(struct placement *p, const struct vb_image *image, uint64_t apart)
 {
-    *p = (struct placement){.image = image};
+    *p = (struct placement){.image = image, .next = 0x7000000000, .apart = apart};
     assert_true(image->queues <= QUEUES && image->regions <= REGIONS && image->cqs <= CQS);
     p->binding = (struct vb_image_binding){p->send, p->recv, p->data, p->qpn, p->cqn, 1u << 16};
     for (uint32_t i = 0; i < image->queues; i++) {
         const struct vb_image_queue *q = &image->queue[i];
-        p->send[i] = memory((uint64_t)q->blocks * VB_WQEBB_BYTES, i);
-        p->recv[i] = memory((uint64_t)q->recvs * q->recv_stride, 8 + i);
+        p->send[i] = memory(p, (uint64_t)q->blocks * VB_WQEBB_BYTES, i);
+        p->recv[i] = memory(p, (uint64_t)q->recvs * q->recv_stride, 8 + i);
         p->qpn[i] = 0x40 + i;
     }
     for (uint32_t i = 0; i < image->cqs; i++)
         p->cqn[i] = 0x60 + i;
     for (uint32_t i = 0; i < image->regions; i++)
-        p->data[i] = memory(image->region[i].bytes, 16 + i);
+        p->data[i] = memory(p, image->region[i].bytes, 16 + i);
     vb_image_place(image, &p->binding);
 }
 
@@ -134,7 +139,7 @@ static void test_a_dump_holds_every_byte(void **state)
         struct vb_image *image = shipped_image(shipped_at(n));
         struct placement p;
         uint32_t kept = 0;
-        place(&p, image);
+        place(&p, image, APART);
         for (uint32_t i = 0; i < CHANGES; i++) {
             uint64_t bytes = (uint64_t)image->queue[0].blocks * VB_WQEBB_BYTES;
             char error[VB_IMAGE_TEXT] = "";
@@ -350,10 +355,10 @@ static void test_changed_relocations(void **state)
     struct vb_prng prng = {.state = 5};
 
     (void)state;
-    for (uint32_t n = 0; n < shipped_count(); n++) {
-        struct vb_image *image = shipped_image(shipped_at(n));
+    for (uint32_t n = 0; n < 2 * shipped_count(); n++) {
+        struct vb_image *image = shipped_image(shipped_at(n / 2));
         struct placement p;
-        place(&p, image);
+        place(&p, image, n % 2 ? APART : 0);
         for (uint32_t i = 0; i < CHANGED; i++) {
             const struct vb_reloc *r = &image->reloc[vb_prng_below(&prng, image->relocs)];
             change_one(&p, r, draw_value(&p, r, &prng));
