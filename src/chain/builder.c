@@ -124,7 +124,7 @@ struct vb_chain_region vb_chain_region(struct vb_chain *c, const char *name,
     r->kind = (enum vb_region_kind)kind;
     r->bytes = bytes;
     r->writable = writable;
-    if (kind == VB_CHAIN_OWN && !(r->init = calloc(1, bytes)))
+    if (kind == VB_CHAIN_OWN && !(r->init = calloc(bytes, sizeof *r->init)))
         vb_build_fail(c, "no memory for region '%s'", name);
     return (struct vb_chain_region){c->regions};
 }

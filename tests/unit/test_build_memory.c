@@ -207,6 +207,8 @@ static void test_machines(void **state)
         assert_true(said[i] > 0);
         total += said[i];
     }
+    // The machine and its seven arrays.
+    assert_int_equal(said[0], 2 * 8);
     assert_int_equal(total, 2 * all);
     vb_image_destroy(image);
 }

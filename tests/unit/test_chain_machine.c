@@ -315,7 +315,7 @@ static void change_one(struct placement *p, const struct vb_reloc *r, uint64_t v
     uint8_t was[8], *at = memory_of(p, &r->at)->at + r->at.offset;
     struct vb_spot to = r->target;
     uint64_t mask = len == 8 ? UINT64_MAX : (1ull << 8 * len) - 1;
-    uint64_t bytes = size_of(p->image, &to);
+    uint64_t bytes = r->kind == VB_RELOC_ADDR ? size_of(p->image, &to) : 0;
 
     memcpy(was, at, len);
     write_value(at, len, little, value);
