@@ -58,7 +58,7 @@ struct vb_asm_queue {
     uint32_t next, recv_next;
     uint32_t end, recv_end; // behind the last that was written
     struct vb_unit *unit;   // by block
-    uint8_t *recv_used;     // by receive
+    bool *recv_used;        // by receive
     bool has_filled, has_open, has_recv_filled, has_recv_open;
 };
 

@@ -18,7 +18,7 @@ static bool take_receive(struct vb_assembler *a)
                            q->name, q->recvs, n);
     if (state->recv_used[n])
         return vb_asm_fail(&a->line, "receive %u of queue '%s' has been written above", n, q->name);
-    state->recv_used[n] = 1;
+    state->recv_used[n] = true;
     state->recv_next++;
     if (state->recv_next > state->recv_end)
         state->recv_end = state->recv_next;

@@ -157,8 +157,7 @@ void vb_code_write(uint8_t *at, const struct vb_code *c, bool clear)
     }
     if (shape & HAS_WAIT) {
         vb_put_be32(at + 8, c->index);
-        vb_put_be32(at + 12, c->object);
-        at += 16;
+        vb_put_be32(at + 12, c->object); // and no data follow
     }
     if (shape & HAS_SWAP) {
         write_arguments(at, c);

@@ -265,7 +265,6 @@ static void print_arguments(struct line *l, const struct vb_code *c)
         break;
     case VB_WQE_MASKED_FA:
         vb_dis_print(d, " add 0x%" PRIx64 " boundary 0x%" PRIx64, c->swap_add, c->compare);
-        break;
     }
 }
 

@@ -74,6 +74,15 @@ static void texts_that_end_in_a_token(void **state)
     assert_non_null(image);
     assert_int_equal(image->cq[0].entries, 8);
     vb_image_destroy(image);
+    char code[512];
+    int len = snprintf(code, sizeof code, "%scode W\nraw 0a0b0c", asm_head);
+    image = vb_asm(code, (size_t)len - 2, why);
+    assert_non_null(image);
+    assert_memory_equal(image->queue[0].code, ((const uint8_t[]){0x0a, 0x0b, 0}), 3);
+    vb_image_destroy(image);
+    assert_null(vb_asm(code, (size_t)len - 1, why));
+    assert_string_equal(
+        why, "line 9: '0a0b0' is not bytes: give pairs of hexadecimal digits or \"a text\"");
 }
 
 int main(void)
