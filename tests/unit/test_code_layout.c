@@ -86,6 +86,7 @@ static void words_of_opcodes(void **state)
         assert_int_equal(vb_opcode_has(o, VB_FIELD_RADDR), f && f->raddr);
         assert_int_equal(vb_opcode_has(o, VB_FIELD_INDEX), f && f->wait);
         assert_int_equal(vb_opcode_has(o, VB_FIELD_ADDR), 0);
+        assert_int_equal(vb_opcode_has(o, VB_FIELD_CTRL), 1);
         assert_int_equal(vb_form_index_reloc(o), opcode == 0x0f   ? VB_RELOC_CQ_INDEX
                                                  : opcode == 0x16 ? VB_RELOC_RECV_INDEX
                                                                   : VB_RELOC_SEND_INDEX);
