@@ -270,8 +270,8 @@ static void note_facts(struct walk *w, int who)
     for (uint32_t i = 0; i < count; i++) {
         note(w, (int64_t)f[i].number << 32 | f[i].state << 8 | f[i].listens << 2 |
                     f[i].active << 1 | f[i].sidr);
-        note(w, (int64_t)f[i].id << 32 | f[i].peer_id);
-        note(w, (int64_t)f[i].qpn << 32 | f[i].peer_qpn);
+        note(w, (int64_t)((uint64_t)f[i].id << 32 | f[i].peer_id));
+        note(w, (int64_t)((uint64_t)f[i].qpn << 32 | f[i].peer_qpn));
         note(w, (int64_t)f[i].service_id);
         note(w, f[i].transport << 16 | f[i].port);
         note(w, f[i].peer_port);
