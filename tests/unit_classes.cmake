@@ -10,10 +10,10 @@ set(pure
     check_dynamic check_listing check_room check_static check_values clock cm cm_message
     cm_refusal cm_route cm_walk code_layout completer completion congestion construct_cost
     cost cost_pages cost_presets cost_random credit credit_requester cross cross_wire dcqcn
-    dev_walk driver driver_verbs events faults faults_text faulty flow flow_turing flush
-    forge_walk found funnel hash_get hash_two hashes hist hull_config icrc image_fields
-    image_file imm incast isolation list_loop list_walk local local_reference loop
-    machine_parts members memory memory_kinds mkey_walk mov no_memory numbers
+    dev_options dev_walk driver driver_verbs events faults faults_text faulty flow
+    flow_turing flush forge_walk found funnel hash_get hash_two hashes hist hull_config icrc
+    image_fields image_file imm incast isolation list_loop list_walk local local_reference
+    loop machine_parts members memory memory_kinds mkey_walk mov no_memory numbers
     offload_hostile offload_message opcode outliving pace packet pcapng peer poll pu qp
     rates read read_serve replay requester responder rs_config rs_dests rs_sets rs_stream
     rs_wire simnet siphash srq steer table timer trace turns uc ud universal window
