@@ -365,7 +365,9 @@ int vb_dev_cq_move(struct vb_dev *dev, uint32_t cqn, uint64_t *consumed, void *r
         memmove(to, from, VB_CQE_BYTES); // the rings may lie anywhere
         to->op_own = (uint8_t)((to->op_own & ~1) | ((i & entries) ? 1 : 0));
     }
-    return vb_dev_cq_resize(dev, cqn, ring, entries);
+    cq->ring = ring;
+    cq->entries = entries;
+    return 0;
 }
 
 int vb_dev_cq_moderate(struct vb_dev *dev, uint32_t cqn, uint32_t count, uint64_t period_ns)

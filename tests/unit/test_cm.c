@@ -522,11 +522,31 @@ static void test_facts(void **state)
     assert_int_equal(vb_cm_facts(r->cm[B], &at, f, 4), 0);
 }
 
+// A service of no port space has no port, on either side.
+static void test_facts_without_ports(void **state)
+{
+    struct cm_rig *r = *state;
+    struct vb_cm_request q = cm_request();
+    struct vb_cm_facts f[2];
+    uint32_t id, at = 0;
+
+    q.service_id = 5;
+    assert_int_equal(vb_cm_listen(r->cm[A], 5, 0, 0, r), 0);
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id), 0);
+    assert_int_equal(vb_cm_facts(r->cm[A], &at, f, 2), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(f[i].service_id, 5);
+        assert_int_equal(f[i].port, 0);
+        assert_int_equal(f[i].peer_port, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_connects),
         T(test_facts),
+        T(test_facts_without_ports),
         T(test_disconnects),
         T(test_both_disconnect),
         T(test_disconnected_before_told),

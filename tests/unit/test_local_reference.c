@@ -157,10 +157,44 @@ static void test_lists(void **state)
     assert_in_range(good, CASES / 4, CASES * 3 / 4);
 }
 
+// What an add leaves and what it answers; its comparand is nobody's.
+static void test_adds(void **state)
+{
+    struct vb_prng prng = {.state = 6};
+    struct loop_rig r;
+    struct vb_cqe cqe;
+
+    (void)state;
+    loop_open(&r, 1);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){0});
+    for (int i = 0; i < 40; i++) {
+        uint64_t before = vb_prng_next(&prng), add = vb_prng_next(&prng);
+        loop_set_word(&r, 64, before);
+        struct vb_code c = {.opcode = VB_WQE_ATOMIC_FA,
+                            .fm_ce_se = VB_WQE_CE_ALWAYS,
+                            .raddr = (uintptr_t)r.memory + 64,
+                            .rkey = r.key,
+                            .swap_add = add,
+                            .compare = vb_prng_next(&prng),
+                            .num_sge = 1,
+                            .sge = {{(uintptr_t)r.memory + 128, r.key, 8}}};
+        loop_put(q, c);
+        loop_doorbell(q);
+        if (i % 2)
+            vb_pu_poll(vb_dev_pu(r.dev), 1);
+        loop_run(&r);
+        assert_true(loop_take(&q->cq, &cqe));
+        assert_true(loop_word(&r, 64) == before + add);
+        assert_true(loop_word(&r, 128) == before);
+    }
+    loop_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_adds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
