@@ -541,12 +541,41 @@ static void test_facts_without_ports(void **state)
     }
 }
 
+// What a manager takes if it is told nothing.
+static void test_defaults(void **state)
+{
+    const struct vb_cm_opts opts = {.local = cm_ip[A]};
+    const struct vb_cm_request q = cm_request();
+    struct vb_cm *cm = vb_cm_create(&opts);
+    struct vb_cm_message m;
+    uint8_t mad[VB_MAD_BYTES];
+    struct vb_ip to;
+    uint32_t id;
+
+    (void)state;
+    assert_non_null(cm);
+    for (uint64_t i = 0; i < 64; i++)
+        assert_int_equal(vb_cm_listen(cm, i, 0, 0, NULL), 0);
+    assert_int_equal(vb_cm_listen(cm, 64, 0, 0, NULL), -ENOSPC);
+    for (int i = 0; i < 1024; i++)
+        assert_int_equal(vb_cm_connect(cm, 0, &q, &id), 0);
+    assert_int_equal(vb_cm_connect(cm, 0, &q, &id), -ENOBUFS);
+    assert_int_equal(vb_cm_stats(cm)->overflowed, 1024 - 256);
+    assert_true(vb_cm_poll(cm, 0) == ((4096ull << 18) + 2 * (4096ull << 14)) / 8);
+    assert_true(vb_cm_take_message(cm, &to, mad));
+    assert_int_equal(vb_cm_decode(mad, sizeof mad, &m), VB_CM_DECODE_OK);
+    assert_int_equal(m.req.local_timeout, 18);
+    assert_int_equal(m.req.max_cm_retries, 15);
+    vb_cm_destroy(cm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_connects),
         T(test_facts),
         T(test_facts_without_ports),
+        T(test_defaults),
         T(test_disconnects),
         T(test_both_disconnect),
         T(test_disconnected_before_told),

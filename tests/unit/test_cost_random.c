@@ -256,7 +256,7 @@ static void test_many_entries(void **state)
         EACH = 250
     };
     static char text[TEXT_BYTES];
-    size_t len = (size_t)snprintf(text, sizeof text, "program many\ncq c entries 16\n");
+    size_t len = (size_t)snprintf(text, sizeof text, "program many\ncq c entries 2048\n");
     struct vb_cost_preset *p = parse("name b\nlike connectx5-b\n");
     struct vb_digest d[3] = {{1}, {1}, {1}};
     char error[VB_COST_TEXT] = "";
@@ -268,7 +268,7 @@ static void test_many_entries(void **state)
     for (int q = 0; q < QUEUES; q++) {
         len += (size_t)snprintf(text + len, sizeof text - len, "code Q%d\n", q);
         for (int i = 0; i < EACH; i++)
-            len += (size_t)snprintf(text + len, sizeof text - len, "    nop\n");
+            len += (size_t)snprintf(text + len, sizeof text - len, "    nop signaled\n");
     }
     struct vb_image *image = assemble(text);
     struct vb_cost *c = vb_cost_run(image, p, &(struct vb_cost_opts){.seed = 1}, error);
