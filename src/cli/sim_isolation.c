@@ -75,6 +75,8 @@ static void print_table(const struct vb_isolation_result *r)
     uint64_t alone = r->beside[VB_COMPANY_NONE].turns_max_ns;
     printf("bound: alone + %" PRIu64 " ns = %" PRIu64 " ns, without frames before the answer: %s\n",
            r->bound_ns, alone + r->bound_ns, verdict(r));
+    if (r->violated[0])
+        printf("the watch over turns: %s\n", r->violated);
 }
 
 static void print_json(const struct vb_isolation_result *r)
