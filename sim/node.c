@@ -337,7 +337,8 @@ struct vb_unit *vb_node_pick(struct vb_node *node)
     struct vb_world *w = node->world;
     uint32_t i = w->scen.units > 1 ? (uint32_t)vb_prng_below(&w->prng, w->scen.units) : 0;
 
-    if (i == 0 && w->scen.slow_unit && vb_prng_below(&w->prng, 8) > 0)
+    if (i == 0 && w->scen.slow_unit && w->phase == VB_PHASE_FAULTS &&
+        vb_prng_below(&w->prng, 8) > 0)
         i = 1 + (uint32_t)vb_prng_below(&w->prng, w->scen.units - 1);
     for (uint32_t tries = 0; tries < w->scen.units && node->unit[i].idle; tries++)
         i = (i + 1) % w->scen.units;
