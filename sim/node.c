@@ -386,7 +386,7 @@ void vb_node_publish(struct vb_node *node, bool early)
     vb_model_published(node, NULL, early);
 }
 
-// Nothing to do: what is owed must have been done.
+// Nothing to do: what is owed must have been done. A socket that still holds frames wakes its reader.
 void vb_node_rest(struct vb_node *node)
 {
     struct vb_world *w = node->world;
@@ -397,6 +397,8 @@ void vb_node_rest(struct vb_node *node)
         vb_world_violate(w, "NIC %u is idle past its deadline %llu", node->index,
                          (unsigned long long)deadline);
     node->run_at_ns = deadline;
+    if (vb_simnet_waiting(w->net, node->index) > 0 && w->now_ns + w->scen.step_ns < deadline)
+        node->run_at_ns = w->now_ns + w->scen.step_ns;
 }
 
 // Picks the time of the next turn: mostly soon, now and then after a long sleep.
