@@ -187,7 +187,7 @@ static void test_turns_are_fair_by_seeds(void **state)
 // 197: a share that had its part in advance is passed over at its visit. 477: a turn is under way
 // when a watch begins. Both once broke a bound that had been found by watching. 150: a slice of
 // frames ends between two turns before the line. 1243: an entry of a turn before the line cannot be
-// executed.
+// executed. 15100357: malformed entries are passed over.
 static void test_turns_are_fair_where_a_bound_was_too_tight(void **state)
 {
     (void)state;
@@ -195,6 +195,7 @@ static void test_turns_are_fair_where_a_bound_was_too_tight(void **state)
     is_fair(477);
     is_fair(150);
     is_fair(1243);
+    is_fair(15100357);
 }
 
 int main(void)
