@@ -10,7 +10,7 @@ enum {
     BOUND_NS = 1000 * 1000,
     SURGE_NS = 2000 * 1000,
     SURGE_WEIGHT = 100,
-    SURGE_LITTLE = 2, // of a part of 10 units: less than a turn takes
+    SURGE_LITTLE = 2,   // of a part of 10 units: less than a turn takes
     BOUND_WEIGHT = 100, // at least: of less, two READs may be above the share
 };
 

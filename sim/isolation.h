@@ -43,7 +43,7 @@ struct vb_isolation_result {
     uint64_t bound_ns; // that every READ beside others may take longer than one alone
     bool kept;
     char violated[VB_TENANT_TEXT]; // what the watch over turns found, or empty
-    bool above; // the load was above the share's part: there is no promise
+    bool above;                    // the load was above the share's part: there is no promise
 };
 
 // -ENOMEM.

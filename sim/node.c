@@ -386,7 +386,8 @@ void vb_node_publish(struct vb_node *node, bool early)
     vb_model_published(node, NULL, early);
 }
 
-// Nothing to do: what is owed must have been done. A socket that still holds frames wakes its reader.
+// Nothing to do: what is owed must have been done. A socket that still holds frames wakes its
+// reader.
 void vb_node_rest(struct vb_node *node)
 {
     struct vb_world *w = node->world;

@@ -59,7 +59,8 @@ static uint32_t each(void (*run)(const struct vb_image *image, struct vb_finding
         for (uint32_t i = 0; i < found.count; i++)
             said |= found.finding[i].kind == VB_CHECK_NOT_LOADED;
         if (said != scarce_failed())
-            fail_msg("allocation %u: %s", n, scarce_failed() ? "nothing is said" : "it did not fail");
+            fail_msg("allocation %u: %s", n,
+                     scarce_failed() ? "nothing is said" : "it did not fail");
         vb_findings_free(&found);
     } while (scarce_failed());
     return n - 1;
