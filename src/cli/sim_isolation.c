@@ -44,8 +44,8 @@ static void print_help(void)
         "writes garbage into its rings, doorbell records and bells, one floods its queues with\n"
         "READs. Each READ has to be within the longest one alone and a bound, which follows from\n"
         "the length of turns and the number of tenants; frames that came before its answer are\n"
-        "counted apart. Nothing is judged if the tenant READs more than its share pays for between\n"
-        "two visits of the line: then there is no promise.\n"
+        "counted apart. Nothing is judged if the tenant READs more than its share pays for\n"
+        "between two visits of the line: then there is no promise.\n"
         "\n",
         stdout);
     vb_options_help(&table, stdout);
