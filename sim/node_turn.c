@@ -105,10 +105,13 @@ static void take_turn(struct vb_unit *u)
 void vb_node_take_turns(struct vb_node *node)
 {
     struct vb_world *w = node->world;
+    uint32_t most = w->phase == VB_PHASE_FAULTS ? w->scen.units : w->scen.burst_max;
+    uint64_t n = vb_prng_range(&w->prng, 1, most);
 
     vb_node_draw_hold(node);
-    for (uint64_t n = vb_prng_range(&w->prng, 1, w->scen.units); n > 0 && !w->violated; n--)
+    do
         take_turn(vb_node_pick(node));
+    while (--n > 0 && !vb_node_is_idle(node) && !w->violated);
     if (w->violated)
         return;
     if (vb_node_is_idle(node))

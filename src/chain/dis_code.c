@@ -340,7 +340,10 @@ static void print_raw(struct line *l, const uint8_t *at, uint32_t len)
 static void end_line(struct line *l, uint32_t number, uint32_t bytes)
 {
     struct vb_disassembler *d = l->d;
-    const char *start = memrchr(d->text, '\n', d->len);
+
+    if (d->failed)
+        return;
+    const char *start = memrchr(d->text, '\n', d->len); // a program's name is before all entries
     size_t column = d->len - 1 - (size_t)(start - d->text);
 
     vb_dis_print(d, "%*s# %u\n", column < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - column) : 2, "",

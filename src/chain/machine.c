@@ -669,10 +669,10 @@ int vb_machine_send(struct vb_machine *m, uint32_t queue, const void *payload, u
 {
     struct queue *q = &m->queue[queue];
     uint32_t slot = q->sent % CLIENT_DEPTH;
-    uint8_t *at = q->far_memory + (size_t)slot * REPLY_BYTES;
 
     if (len > REPLY_BYTES || m->image->queue[queue].kind != VB_QUEUE_PEER)
         return -1;
+    uint8_t *at = q->far_memory + (size_t)slot * REPLY_BYTES;
     if (len)
         memcpy(at, payload, len);
     vb_code_write(q->far_ring + slot * VB_WQEBB_BYTES,

@@ -44,20 +44,22 @@ VB_TURN_INLINE uint32_t vb_turn_work(const struct vb_turn *t, uint64_t now_ns)
 // What was just posted leaves first: looking at an empty socket takes as long as sending. But a
 // timer that fires waits for what has come meanwhile: it may be the answer. Who finds the unit idle
 // has nothing to send, and has looked for frames alone, and found so many. Where a unit that does
-// only so much at once had more to do, it works once a turn, and takes no frames while it has some.
+// only so much at once had more to do, it takes no frames while it has some. It works once a turn:
+// what has come is for the next one.
 VB_TURN_INLINE uint32_t vb_turn_run(const struct vb_turn *t, uint64_t now_ns, bool idle,
                                     uint32_t frames)
 {
     bool late = vb_pu_deadline(t->pu) <= now_ns;
     bool stopped = t->once && (vb_pu_frames_left(t->pu) > 0 || vb_pu_has_more(t->pu));
-    uint32_t steps = idle || late || stopped ? 0 : t->work(t->ctx, now_ns);
+    bool first = !idle && !late && !stopped;
+    uint32_t steps = first ? t->work(t->ctx, now_ns) : 0;
 
     // Frames that another unit handed over may be left by now, too.
     if (!idle && t->once)
         frames = vb_pu_frames_left(t->pu);
     if (!idle && frames == 0)
         frames = t->receive(t->ctx);
-    if (frames > 0 || late || stopped)
+    if ((frames > 0 || late || stopped) && !(first && t->once))
         steps += t->work(t->ctx, now_ns);
     return steps;
 }

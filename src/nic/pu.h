@@ -69,7 +69,7 @@ struct vb_pu {
     const struct vb_qpc *served; // waited for its peer's window and has it for this turn
     bool refused;                // a packet of this turn found that window full
     uint32_t taken;              // units of the slice of frames,
-    uint32_t early_turns;        // and turns before the line since it began
+    uint32_t early_turns;        // and turns before the line since it was used up
     uint32_t looped;             // entries executed in this poll that made no packet; and more,
                                  // see vb_share_turn_ended()
     struct vb_event event[VB_EVENTS];

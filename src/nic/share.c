@@ -161,7 +161,7 @@ static struct vb_qpc *begin_early(struct vb_pu *pu, struct vb_share_part *s)
         pu->early_last = NULL;
     vb_link_remove(&s->early);
     vb_fifo_push(&pu->early, &s->early);
-    pu->early_turns++;
+    pu->early_turns += pu->taken >= VB_SHARE_SLICE_UNITS;
     return begin_turn(pu, s, true);
 }
 

@@ -80,7 +80,7 @@ static void wide_receives(struct rig *r, uint32_t n)
 
 static void long_name(struct rig *r, uint32_t n)
 {
-    add_queue(r, "abcdefghijklmnopqrstuvwxyzabcd" + 30 - n, 0);
+    add_queue(r, &"abcdefghijklmnopqrstuvwxyzabcd"[30 - n], 0);
 }
 
 static void second_queue(struct rig *r, uint32_t n)
