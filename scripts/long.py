@@ -128,9 +128,11 @@ def run(name, command, log):
         try:
             status = child.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # its children, too
-            child.wait()
             status = "time-out"
+        finally:
+            if child.poll() is None:  # also if this one is interrupted
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
     took = time.monotonic() - began
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no output"

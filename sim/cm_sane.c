@@ -25,7 +25,7 @@ static bool is_remembered(enum vb_cm_state state)
     return state == VB_CM_REFUSED || state == VB_CM_SIDR_REPLIED;
 }
 
-// Who waits for an RTU is found by its queue pair.
+// A connection that waits for an RTU can be found by its queue pair number.
 static bool is_found_by_qpn(const struct vb_cm *cm, const struct vb_cm_conn *c)
 {
     const struct vb_cm_conn *own = NULL;

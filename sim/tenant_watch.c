@@ -251,8 +251,8 @@ static void take_slice(struct vb_tenantworld *w, const struct vb_step *step)
 
 // ---- slices
 
-// A share whose load is below its part goes before the line, which has a turn after each slice of
-// frames; only if those before it have had all turns of a slice, it waits for the next.
+// A share whose load is below its part goes before the line, whose shares have a turn after each
+// slice of frames. Its bell may be seen one slice late.
 void vb_tenant_watch_probe(struct vb_tenant *t)
 {
     const struct vb_tenant_opts *o = &t->world->opts;

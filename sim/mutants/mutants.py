@@ -261,7 +261,7 @@ def fingerprint():
     digest = hashlib.sha256()
     for top in ("src", "sim", "tests/unit", "include", "presets"):
         for path in sorted((ROOT / top).rglob("*")):
-            if path.is_file() and path.suffix not in (".patch", ".pyc") and path != KNOWN:
+            if path.is_file() and path.suffix not in (".patch", ".pyc", ".md") and path != KNOWN:
                 digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -410,9 +410,9 @@ def choose_known(options):
         listed = [entry for entry in entries if entry[0] == kind]
         found = [f for f in (replayable(entry, functions) for entry in listed) if f]
         print(f"{kind}: {len(found)} of {len(listed)} known mutants can be replayed")
-        if len(found) < (options.count or 1):
-            raise BuildError(f"that is less than {options.count or 1}: write {options.known} anew with "
-                             "--keep")
+        least = options.count or (len(listed) + 1) // 2
+        if len(found) < least:
+            raise BuildError(f"that is less than {least}: write {options.known} anew with --keep")
         chosen += found[:options.count]
     return chosen
 

@@ -286,6 +286,11 @@ struct vb_chain_label vb_chain_op(struct vb_chain *c, struct vb_chain_queue queu
                       vb_build_label_name(c, op->label.id));
         return none;
     }
+    if ((op->ds && op->opcode != VB_WQE_NOP) || (op->parts && op->len)) {
+        vb_build_fail(c, "entry '%s': %s", vb_build_label_name(c, op->label.id),
+                      op->ds ? "only a NOP is given a size" : "it has parts or bytes, not both");
+        return none;
+    }
     if (op->len) {
         item.data = malloc(op->len);
         if (!item.data) {

@@ -44,7 +44,7 @@ static void free_outcome(struct outcome *o)
     free(o->reply);
     free(o->executed);
     free(o->standing);
-    *o = (struct outcome){.ended = false};
+    *o = (struct outcome){0};
 }
 
 // ---- while it runs

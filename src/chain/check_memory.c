@@ -5,17 +5,6 @@
 #include <assert.h>
 #include <stdio.h>
 
-// Bytes of the memory that a spot lies in. Shared memory may be larger than the image says.
-static uint64_t extent(const struct vb_image *image, const struct vb_spot *spot)
-{
-    switch (spot->kind) {
-    case VB_IN_SEND: return (uint64_t)image->queue[spot->index].blocks * VB_WQEBB_BYTES;
-    case VB_IN_RECV:
-        return (uint64_t)image->queue[spot->index].recvs * image->queue[spot->index].recv_stride;
-    default: return image->region[spot->index].bytes;
-    }
-}
-
 static bool is_writable(const struct vb_image *image, const struct vb_spot *spot)
 {
     return spot->kind != VB_IN_DATA || image->region[spot->index].writable;
@@ -23,7 +12,7 @@ static bool is_writable(const struct vb_image *image, const struct vb_spot *spot
 
 static void check_access(struct vb_statics *s, struct vb_actor who, const struct vb_access *a)
 {
-    uint64_t room = extent(s->image, &a->spot);
+    uint64_t room = vb_image_extent(s->image, &a->spot);
     char place[VB_LISTING_TEXT];
 
     assert(a->spot.offset <= room);

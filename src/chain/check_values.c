@@ -110,7 +110,7 @@ static void spoil(struct walk *w, uint32_t *m, const struct vb_ref *key, bool ke
 {
     if (!kept || !key->known || key->to.kind != VB_IN_DATA)
         give_up(w);
-    else
+    else if (w->base[key->to.index] != SIZE_MAX) // others' memory is not followed, and may be huge
         for (uint64_t i = 0; i < w->s->image->region[key->to.index].bytes; i++)
             put(w, m, &(struct vb_spot){VB_IN_DATA, key->to.index, i}, 0, fresh(w));
 }

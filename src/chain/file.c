@@ -346,13 +346,14 @@ static bool get_image(struct reader *r)
     uint32_t count[5];
 
     get_bytes(r, sizeof magic);
-    uint32_t version = get_32(r);
+    if (r->left < 4)
+        return refuse(r, "the file ends too early");
+    if (get_32(r) != VERSION)
+        return refuse(r, "the file is of another version than 1, which this one reads");
     for (int k = 0; k < 5; k++)
         count[k] = get_32(r);
     if (!get_name(r, r->image->name))
         return false;
-    if (version != VERSION)
-        return refuse(r, "the file is of another version than 1, which this one reads");
     for (int k = 0; k < 5; k++)
         for (uint32_t i = 0; i < count[k]; i++)
             if (!gets[k](r))

@@ -622,6 +622,7 @@ static void end_slot(struct emit *e)
 {
     if (e->last_open.id && !vb_build_failed(e->c))
         e->c->label[e->last_open.id - 1].item->target = VB_BUILD_REST;
+    e->next_open.id = e->last_open.id = 0;
 }
 
 static void emit_loop(struct emit *e, const struct vb_stmt *s)

@@ -94,8 +94,8 @@ static struct vb_actor sender(const struct vb_watch *w, uint32_t queue, uint64_t
 
 static struct vb_actor receiver(const struct vb_watch *w, uint32_t queue, uint64_t counter)
 {
-    return (struct vb_actor){true, true, queue,
-                             (uint32_t)(counter & (w->image->queue[queue].recvs - 1))};
+    uint32_t recvs = w->image->queue[queue].recvs;
+    return (struct vb_actor){true, true, queue, recvs ? (uint32_t)(counter & (recvs - 1)) : 0};
 }
 
 // ---- life
@@ -617,8 +617,8 @@ struct vb_actor vb_watch_writer(const struct vb_watch *w, const struct vb_spot *
 {
     const struct area *a = w->area;
 
-    while (a->spot.kind != spot->kind || a->spot.index != spot->index)
-        a++;
-    assert(a < w->area + w->areas && spot->offset < a->len);
+    for (; a->spot.kind != spot->kind || a->spot.index != spot->index; a++)
+        assert(a + 1 < w->area + w->areas);
+    assert(spot->offset < a->len);
     return unpack(a->writer[spot->offset]);
 }

@@ -89,8 +89,8 @@ static void print_json(const struct vb_isolation_result *r)
                i ? "," : "{", company[i], t->count, t->service_p50_ns, t->service_p99_ns,
                t->service_max_ns, t->turns_max_ns, t->whole_p50_ns, t->whole_p99_ns);
     }
-    printf(",\"bound_ns\":%" PRIu64 ",\"above_share\":%s,\"kept\":%s}\n", r->bound_ns,
-           r->above ? "true" : "false",
+    printf(",\"bound_ns\":%" PRIu64 ",\"violated\":\"%s\",\"above_share\":%s,\"kept\":%s}\n",
+           r->bound_ns, r->violated, r->above ? "true" : "false",
            r->above  ? "null"
            : r->kept ? "true"
                      : "false");
@@ -113,7 +113,7 @@ static int run(const struct fields *f)
         print_json(&r);
     else
         print_table(&r);
-    return !r.kept && !r.above;
+    return r.violated[0] || (!r.kept && !r.above);
 }
 
 int vb_cli_sim_isolation(int argc, char **argv)

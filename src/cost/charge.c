@@ -159,7 +159,7 @@ static uint64_t pcie_ps(const struct vb_cost_preset *p, const struct vb_charge *
 static uint64_t book(struct vb_cost *c, struct vb_calendar *resource, uint64_t ready,
                      uint64_t length)
 {
-    uint64_t end = ready;
+    uint64_t end = ready + length;
 
     c->no_memory |= !vb_calendar_book(resource, ready, length, &end);
     return end - length;

@@ -366,7 +366,8 @@ static void qp_modify(struct vb_hull_command *c)
     struct vb_lane *lane = vb_hull_unit_of(hull, qpn)->lane;
 
     if (!vb_hull_find(c, VB_HULL_QP, qpn) ||
-        !is_in_range(c, (uint32_t)mods.state < VB_QPS_COUNT, "the state"))
+        !is_in_range(c, (uint32_t)mods.state < VB_QPS_COUNT, "the state") ||
+        !is_in_range(c, mods.silent <= 1, "the silence of a drained queue"))
         return;
     if (!choose_address(c, &mods))
         return;

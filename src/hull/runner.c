@@ -122,7 +122,8 @@ static bool lie_down(struct vb_hull_unit *unit, int *ready, uint64_t *deadline_n
     if (idle) {
         atomic_fetch_or_explicit(&nic->helper.asleep, 1u << unit->index, memory_order_seq_cst);
         idle = vb_helper_settle(lane, ready, &lane->asleep_until_ns) &&
-               (vb_pu_is_idle(lane->pu) || vb_pu_txq(lane->pu)->count > 0);
+               (vb_pu_is_idle(lane->pu) ||
+                (vb_pu_txq(lane->pu)->count > 0 && vb_pu_frames_left(lane->pu) == 0));
         *deadline_ns = vb_hull_watch_next(unit, lane->asleep_until_ns);
     }
     pthread_mutex_unlock(&lane->lock);

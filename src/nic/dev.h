@@ -196,7 +196,7 @@ struct vb_qpc_mods {
     uint8_t retry_cnt; // 0 to 7
     uint8_t rnr_retry; // 0 to 6, or VB_RETRY_INFINITE
     uint8_t max_rd_atomic;
-    bool silent;              // to SQD: no event when the send queue has drained
+    uint8_t silent;           // to SQD: not 0: no event when the send queue has drained
     struct vb_path_attr attr; // to RTR, but of UD, whose requests name theirs
 };
 

@@ -67,7 +67,7 @@ static void flush_receive(struct vb_pu *pu, struct vb_qpc *qp)
 }
 
 // A managed ring may have been opened for many rounds, or for ever: at most one of them is given
-// back.
+// back. An ordinary ring is never more than one round ahead (vb_sq_refresh()).
 static void skip_rounds(uint64_t *from, uint64_t end, uint32_t ring)
 {
     if (*from != end)

@@ -303,7 +303,7 @@ static int drain(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_qpc_mods *
 {
     if (qp->state == VB_QPS_RTS) {
         qp->state = VB_QPS_SQD;
-        qp->drained = m->silent;
+        qp->drained = m->silent != 0;
         vb_pu_kick(pu, qp);
     }
     return 0;

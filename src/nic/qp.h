@@ -188,7 +188,7 @@ struct vb_qpc {
     bool plain;         // a reliable connection without cross-channel work
     bool sends_plainly; // no datagrams, and at no rate
     bool flushing;      // the request that failed has had its completion
-    bool drained;       // in SQD, and said so, or will not say it
+    bool drained;       // in SQD: the event was sent, or is not wanted
     bool heard;         // a packet has come
     struct vb_ip local;
     uint16_t src_port;
