@@ -300,6 +300,18 @@ static void data_of_nop(struct rig *r, uint32_t n)
                                 .len = n >> 1});
 }
 
+static void shape_of_write(struct rig *r, uint32_t n)
+{
+    add(r, (struct vb_chain_op){.opcode = VB_WQE_WRITE,
+                                .label = vb_chain_label(r->c, "w"),
+                                .remote = vb_in(r->data, 0),
+                                .ds = n == 1 ? 2 : 0,
+                                .parts = 1,
+                                .part = {{vb_in(r->data, 0), 1}},
+                                .data = "x",
+                                .len = n == 2});
+}
+
 static void long_ring(struct rig *r, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -555,6 +567,9 @@ static const struct {
     {data_of_nop, 0, NULL},
     {data_of_nop, 1, "entry 'nop': a NOP has no parts and no bytes"},
     {data_of_nop, 2, "entry 'nop': a NOP has no parts and no bytes"},
+    {shape_of_write, 0, NULL},
+    {shape_of_write, 1, "entry 'w': only a NOP is given a size"},
+    {shape_of_write, 2, "entry 'w': it has parts or bytes, not both"},
     {long_ring, RING_BLOCKS, NULL},
     {long_ring, RING_BLOCKS + 1, "queue 'W' needs 16385 blocks, but a ring has at most 16384"},
     {signaled_sleeper, 0, NULL},

@@ -21,6 +21,7 @@ static const char before[] = "program case\n"
                              "queue P peer blocks 4 recvs 2 stride 64 send_cq d recv_cq d\n"
                              "queue M loop managed_send blocks 32 send_cq m open 1\n"
                              "region box shared 128 writable\n"
+                             "region huge shared 18446744073709551615 writable\n"
                              "region other own 64 writable\n"
                              "region fixed own 128\n"
                              "    0: bytes 010203\n"
@@ -76,6 +77,7 @@ static const struct row {
     {"read fixed+1 -> other:1, data+64:1", "data+64", 0x030000, 7, ""},
     {"write data+64 <- box:1, fixed+1:2", "data+64", 0x000203, 6, ""},
     {"read box -> data+64:2", "data+64", 0, 4, ""},
+    {"read fixed -> @0x1000/huge:8", "data+64", 0, 7, ""},
     {"nop ds 8\nwrite data+64 <- fixed:3", "data+64", 0, 0, ""},
     {"write data+64 <- fixed:3\nwrite data+64 <- other+8:1\nwrite other+9 <- fixed:1", "data+64",
      0x000203, 7, ""},
