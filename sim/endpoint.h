@@ -231,8 +231,8 @@ struct vb_paced {
     double free_ns;   // until then what was sent takes
     double latest_ns; // a queue pair that waits since then goes on by this time
     // It was at rest and waited for nothing but a rate, since `held_ns` (0: it did not); the timers
-    // of its unit were due next at `timers_ns` then.
-    uint64_t held_ns, timers_ns;
+    // of its unit were due next at `timers_ns` then. The last such wait ended at `freed_ns`.
+    uint64_t held_ns, timers_ns, freed_ns;
     uint64_t rise_ns, decay_ns;
     uint64_t bytes; // since the last step up by bytes
     uint32_t time_stage, byte_stage;

@@ -174,10 +174,10 @@ void vb_model_judge_timeout(struct vb_ep *ep)
 void vb_model_judge_end(struct vb_ep *ep)
 {
     bool given_up = is_given_up(ep);
-    uint64_t until_ns;
-    bool paced = owes(&ep->peer->answer) && ep->peer->paced.held_ns;
-    // The rate may have let the answer go just before the last attempt ended.
-    paced |= ep->fate.answers > 0 && vb_model_rate_holds(ep->peer, &until_ns);
+    const struct vb_paced *rate = &ep->peer->paced;
+    // The rate holds the answer, or let it go during the last attempt.
+    bool paced = (owes(&ep->peer->answer) && rate->held_ns) ||
+                 (ep->fate.answers > 0 && rate->freed_ns > ep->ask.armed_ns);
 
     if (ep->node->world->phase == VB_PHASE_FAULTS)
         return;

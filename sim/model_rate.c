@@ -230,6 +230,8 @@ void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t b
     if (!has_rate(pkt))
         return;
     charge_share(ep, bytes);
+    if (p->held_ns)
+        p->freed_ns = ep->node->world->now_ns;
     p->held_ns = 0;
     if (!p->limited)
         return;
