@@ -180,7 +180,8 @@ static void is_fair(uint64_t seed)
 static void test_turns_are_fair_by_seeds(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 100; seed++)
+    for (uint64_t seed = 1; seed <= 25; seed++) // each of the simulator's seeds has these worlds,
+                                                // too
         is_fair(seed);
 }
 
