@@ -44,10 +44,10 @@ uint64_t vb_hist_quantile(const struct vb_hist *h, double q)
         return h->min_ns;
     if (rank == h->count)
         return h->max_ns;
-    uint64_t seen = 0;
+    uint64_t seen = h->buckets[0];
     uint32_t bucket = 0;
-    while ((seen += h->buckets[bucket]) < rank)
-        bucket++;
+    while (seen < rank && bucket < VB_HIST_BUCKETS - 1)
+        seen += h->buckets[++bucket];
     return vb_least(vb_most(bucket_middle_ns(bucket), h->min_ns), h->max_ns);
 }
 

@@ -42,7 +42,9 @@ static inline void vb_hist_record(struct vb_hist *h, uint64_t ns)
     h->buckets[vb_hist_bucket(ns)]++;
 }
 
-// The value that a fraction q of all records does not exceed, q in [0, 1]; 0 when empty.
+// The value that a fraction q of all records does not exceed, q in [0, 1]; 0 when empty. A process
+// that was killed in vb_hist_record() leaves a count above the sum of the buckets in shared memory:
+// what the buckets lack counts as the largest value.
 uint64_t vb_hist_quantile(const struct vb_hist *h, double q);
 
 // Adds the records of `from` to `into`.
