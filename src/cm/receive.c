@@ -35,17 +35,28 @@ static struct vb_cm_conn *find_both(const struct vb_cm *cm, const struct vb_ip *
 // The connection that has this id of the peer's. One that is over keeps it for repetitions only: a
 // message with the id and another queue pair is of a new connection, for which the peer has drawn
 // the id again.
-static struct vb_cm_conn *find_holder(struct vb_cm *cm, const struct vb_ip *from, uint32_t id,
+static struct vb_cm_conn *find_holder(const struct vb_cm *cm, const struct vb_ip *from, uint32_t id,
                                       uint32_t qpn)
 {
     struct vb_cm_conn *c = vb_cm_find_remote(cm, from, id, false);
+    bool over =
+        c && (c->state == VB_CM_REFUSED || c->state == VB_CM_TIMEWAIT || c->state == VB_CM_OVER);
 
-    if (!c || c->remote_qpn == qpn)
-        return c;
-    if (c->state != VB_CM_REFUSED && c->state != VB_CM_TIMEWAIT && c->state != VB_CM_OVER)
-        return c;
-    vb_cm_conn_unindex(cm, c, VB_CM_BY_REMOTE);
-    return NULL;
+    return over && c->remote_qpn != qpn ? NULL : c;
+}
+
+// Both numbers of the peer now lead to this connection. The one that is over and had the id until
+// now loses it only here: a message that was refused must not make its repetitions new requests.
+static void take_numbers(struct vb_cm *cm, struct vb_cm_conn *c, uint32_t id, uint32_t qpn)
+{
+    struct vb_cm_conn *former = vb_cm_find_remote(cm, &c->peer, id, false);
+
+    if (former)
+        vb_cm_conn_unindex(cm, former, VB_CM_BY_REMOTE);
+    c->remote_id = id;
+    c->remote_qpn = qpn;
+    vb_cm_conn_index(cm, c, VB_CM_BY_REMOTE);
+    vb_cm_conn_index(cm, c, VB_CM_BY_QPN);
 }
 
 // ---- REQ
@@ -105,8 +116,7 @@ static void begin_passive(struct vb_cm *cm, struct vb_cm_conn *c, struct vb_cm_l
     uint8_t timeout = m->req.local_timeout;
 
     c->state = VB_CM_REQ_RCVD;
-    c->remote_id = m->local_id;
-    c->remote_qpn = m->req.qpn;
+    take_numbers(cm, c, m->local_id, m->req.qpn);
     c->peer_guid = m->req.ca_guid;
     c->transport = m->req.transport;
     vb_cm_note_service(c, m->req.service_id, m->private_data);
@@ -115,8 +125,6 @@ static void begin_passive(struct vb_cm *cm, struct vb_cm_conn *c, struct vb_cm_l
     c->answer_ns = vb_cm_time_ns(timeout < VB_CM_TIMEOUT_MAX ? timeout : VB_CM_TIMEOUT_MAX) +
                    2 * vb_cm_time_ns(cm->opts.packet_life);
     c->alternate = m->req.alternate.local_lid || m->req.alternate.local_gid[0];
-    vb_cm_conn_index(cm, c, VB_CM_BY_REMOTE);
-    vb_cm_conn_index(cm, c, VB_CM_BY_QPN);
     listener->pending++;
     c->listener = (uint32_t)(listener - cm->listener) + 1;
     c->listener_tag = listener->tag;
@@ -166,12 +174,9 @@ static void take_rep(struct vb_cm *cm, struct vb_cm_conn *c, const struct vb_cm_
     }
     vb_timer_disarm(&c->timer);
     c->state = VB_CM_REP_RCVD;
-    c->remote_id = m->local_id;
-    c->remote_qpn = m->rep.qpn;
+    take_numbers(cm, c, m->local_id, m->rep.qpn);
     c->peer_guid = m->rep.ca_guid;
     c->tid = m->tid;
-    vb_cm_conn_index(cm, c, VB_CM_BY_REMOTE);
-    vb_cm_conn_index(cm, c, VB_CM_BY_QPN);
     c->said = *m;
     vb_cm_tell(cm, c, VB_CM_EVENT_REPLY);
 }

@@ -229,6 +229,33 @@ static void test_reused_id_of_a_refused_request(void **state)
     assert_int_equal(vb_cm_in_use(r->cm[B]), 1);
 }
 
+// A request that is refused itself leaves the id where it was: the repetition of the first one is
+// still known as such, and no second event comes of it.
+static void test_refused_request_with_a_reused_id(void **state)
+{
+    struct cm_rig *r = *state;
+    const struct vb_cm_refusal no = {.reason = VB_CM_CONSUMER};
+    struct vb_cm_message first, other, m;
+
+    assert_int_equal(vb_cm_listen(r->cm[B], CM_SERVICE, 0, 0, r), 0);
+    cm_connect(r);
+    cm_take(r, A, VB_CM_REQ, &first);
+    cm_forge(r, B, &first);
+    uint32_t b = cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
+    assert_int_equal(vb_cm_reject(r->cm[B], r->now_ns, b, &no), 0);
+    cm_take(r, B, VB_CM_REJ, &m);
+    other = first;
+    other.req.qpn++;
+    other.req.service_id++;
+    cm_forge(r, B, &other);
+    cm_take(r, B, VB_CM_REJ, &m);
+    assert_int_equal(m.rej.reason, VB_CM_INVALID_SERVICE);
+    cm_forge(r, B, &first);
+    cm_take(r, B, VB_CM_REJ, &m);
+    assert_int_equal(m.rej.reason, VB_CM_CONSUMER);
+    cm_no_event(r, B);
+}
+
 static void test_reused_id_of_an_ended_connection(void **state)
 {
     struct cm_rig *r = *state;
@@ -335,6 +362,7 @@ int main(void)
         T(test_unknown_reply_is_refused),
         T(test_stale),
         T(test_reused_id_of_a_refused_request),
+        T(test_refused_request_with_a_reused_id),
         T(test_reused_id_of_an_ended_connection),
         T(test_reused_id_in_a_reply),
         T(test_flood),
