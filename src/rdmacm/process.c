@@ -19,6 +19,7 @@ enum {
     CONNECTIONS = 16384, // of the manager, those that are ending included
     LISTENERS = 1024,
     EXIT_PATIENCE_S = 1,
+    EXIT_REST_NS = 200 * 1000,
     GRAVES = 64,
 };
 
@@ -189,8 +190,28 @@ static void after_fork_in_child(void)
         process.bucket[i] = NULL;
 }
 
+// A DREQ that got lost is repeated once in the first second by the manager's thread, which ends
+// with the process: a peer that never hears of the end may wait for ever. A peer that is gone
+// itself does not answer.
+static void await_answers(void)
+{
+    const struct vb_verbs_cm *calls = vb_rdmacm_calls();
+    uint64_t now_ns, until_ns = 0;
+    bool leaving;
+
+    do {
+        leaving = calls->is_leaving(calls->enter(process.manager, &now_ns));
+        calls->leave(process.manager);
+        if (!until_ns)
+            until_ns = now_ns + EXIT_PATIENCE_S * UINT64_C(1000000000);
+        if (leaving)
+            nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);
+    } while (leaving && now_ns < until_ns);
+}
+
 // As a kernel would do it for a process that leaves, peers are told that their connections are
-// over. Who holds the lock at such a time has a second to let go.
+// over. A thread that holds the lock at such a time has a second to let go, and peers have as long
+// to answer.
 static void at_exit(void)
 {
     struct timespec until;
@@ -202,6 +223,7 @@ static void at_exit(void)
     for (struct vb_link *l = process.ids.head.next; l != &process.ids.head; l = l->next)
         vb_rdmacm_abandon(VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
     pthread_mutex_unlock(&process.lock);
+    await_answers();
 }
 
 // ---- the thread

@@ -67,6 +67,7 @@ VB_VERBS_EXPORT const struct vb_verbs_cm *vb_verbs_cm(void)
         .heard = vb_cm_heard,
         .disconnect = vb_cm_disconnect,
         .abandon = vb_cm_abandon,
+        .is_leaving = vb_cm_is_leaving,
         .ask = vb_cm_sidr_ask,
         .reply = vb_cm_sidr_reply,
         .bind = bind_port,
