@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What drivers of real cards want from libibverbs. Their libraries (libmlx5, libefa) are linked by
-// programs that can use them, and must load; here they find no device, so none of this is called in
-// earnest.
+// programs that can use them, and must load; here they find no device, so all of this is refused.
 #include "verbs/verbs.h"
 
 #include <errno.h>
 
+// Also those that answer nothing: errno says it.
 #define REFUSED(name)               \
     VB_VERBS_EXPORT int name(void); \
     VB_VERBS_EXPORT int name(void)  \
     {                               \
+        errno = EOPNOTSUPP;         \
         return EOPNOTSUPP;          \
     }
 
@@ -19,12 +20,6 @@
     {                                 \
         errno = EOPNOTSUPP;           \
         return NULL;                  \
-    }
-
-#define IGNORED(name)                \
-    VB_VERBS_EXPORT void name(void); \
-    VB_VERBS_EXPORT void name(void)  \
-    {                                \
     }
 
 VB_VERBS_EXPORT extern const bool verbs_allow_disassociate_destroy;
@@ -92,25 +87,26 @@ REFUSED(ibv_cmd_req_notify_cq)
 REFUSED(ibv_cmd_rereg_mr)
 REFUSED(ibv_cmd_resize_cq)
 
-// Nothing is read: it says -1.
+// Its answer is a length, and -1 if there is none.
 VB_VERBS_EXPORT int ibv_read_ibdev_sysfs_file(void);
 VB_VERBS_EXPORT int ibv_read_ibdev_sysfs_file(void)
 {
+    errno = EOPNOTSUPP;
     return -1;
 }
 
 EMPTY(_verbs_init_and_alloc_context)
 EMPTY(verbs_open_device)
 
-IGNORED(__verbs_log)
-IGNORED(verbs_init_cq)
-IGNORED(verbs_register_driver_34)
-IGNORED(verbs_set_ops)
-IGNORED(verbs_uninit_context)
+REFUSED(__verbs_log)
+REFUSED(verbs_init_cq)
+REFUSED(verbs_register_driver_34)
+REFUSED(verbs_set_ops)
+REFUSED(verbs_uninit_context)
 
 // Of the kernel's answers, for librdmacm.
-IGNORED(ibv_copy_ah_attr_from_kern)
-IGNORED(ibv_copy_path_rec_from_kern)
-IGNORED(ibv_copy_path_rec_to_kern)
-IGNORED(ibv_copy_qp_attr_from_kern)
-IGNORED(ibv_register_driver)
+REFUSED(ibv_copy_ah_attr_from_kern)
+REFUSED(ibv_copy_path_rec_from_kern)
+REFUSED(ibv_copy_path_rec_to_kern)
+REFUSED(ibv_copy_qp_attr_from_kern)
+REFUSED(ibv_register_driver)

@@ -186,12 +186,14 @@ VB_VERBS_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char 
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    ssize_t len = read(fd, buf, size - 1);
+    ssize_t len = read(fd, buf, size);
     close(fd);
     if (len < 0)
         return -1;
-    buf[len] = '\0';
     if (len > 0 && buf[len - 1] == '\n')
-        buf[--len] = '\0';
+        len--;
+    if ((size_t)len == size)
+        return -1; // no room for its end: as in rdma-core, nothing is cut off
+    buf[len] = '\0';
     return (int)len;
 }

@@ -252,7 +252,8 @@ static void go_on(struct ibv_qp *qp)
     NEED(!ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_RTS}, IBV_QP_STATE));
 }
 
-// Only who asks for it is told (ibv_modify_qp(3), en_sqd_async_notify), each time anew.
+// The event of a drained send queue comes only if the change to SQD asked for it (ibv_modify_qp(3),
+// en_sqd_async_notify), each time anew.
 static void check_drained_on_demand(struct world *w)
 {
     struct pollfd fd = {.fd = w->context->async_fd, .events = POLLIN};
@@ -341,7 +342,7 @@ static void *poll_on(void *arg)
 }
 
 // With faults that hold packets back, a queue pair that goes waits for its last answers to leave.
-// Who polls its completion queue for others does not wait with it.
+// A thread that polls its completion queue meanwhile does not wait with it.
 static void check_polling_goes_on(struct world *w)
 {
     struct pair p;
@@ -416,7 +417,7 @@ static void be_the_child(struct world *w, struct holder *h, struct ibv_qp *qp)
     struct ibv_async_event event = {.event_type = IBV_EVENT_COMM_EST, .element.qp = qp};
     struct ibv_wc wc;
 
-    alarm(CHILD_S); // who spins is killed
+    alarm(CHILD_S); // a child that spins is killed
     NEED(ibv_poll_cq(cq, 1, &wc) < 0 && errno == EPERM);
     REFUSED(ibv_start_poll(h->cq, &(struct ibv_poll_cq_attr){0}));
     REFUSED(ibv_req_notify_cq(cq, 0));

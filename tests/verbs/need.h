@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold in the programs of these tests: who finds otherwise says so and exits with 1.
+// Conditions that must hold in the programs of these tests: one that fails is printed, and the
+// program exits with 1.
 #ifndef VERBS_NEED_H
 #define VERBS_NEED_H
 

@@ -133,6 +133,7 @@ static void check_qkey(struct world *w, struct ibv_cq *cq)
 {
     struct ibv_qp_attr a = {.qkey = QKEY + 1};
     struct ibv_qp *from = make_qp(w, IBV_QPT_UD, cq, NULL), *to = make_qp(w, IBV_QPT_UD, cq, NULL);
+    struct ibv_qp *mark = make_qp(w, IBV_QPT_UD, cq, NULL);
     struct ibv_ah_attr path = {.is_global = 1, .port_num = 1, .grh.dgid = w->gid};
     struct ibv_ah *ah = ibv_create_ah(w->pd, &path);
     uint8_t *bytes = calloc(1, BYTES);
@@ -140,14 +141,18 @@ static void check_qkey(struct world *w, struct ibv_cq *cq)
     struct ibv_mr *mr = ibv_reg_mr(w->pd, bytes, BYTES, IBV_ACCESS_LOCAL_WRITE);
     NEED(mr);
     struct ibv_sge sge = {(uintptr_t)bytes, BYTES, mr->lkey};
-    struct ibv_recv_wr *bad, wr = {.wr_id = 9, .sg_list = &sge, .num_sge = 1};
+    struct ibv_recv_wr *bad, wr = {.wr_id = 9, .sg_list = &sge, .num_sge = 1}, wr_mark = wr;
 
+    wr_mark.wr_id = 10;
     connect_qp(w, from, 0);
     connect_qp(w, to, 0);
-    NEED(!ibv_post_recv(to, &wr, &bad));
+    connect_qp(w, mark, 0);
+    NEED(!ibv_post_recv(to, &wr, &bad) && !ibv_post_recv(mark, &wr_mark, &bad));
     NEED(!ibv_modify_qp(to, &a, IBV_QP_QKEY));
-    send_one(from, mr, 1, ah, to->qp_num); // with the key of before: dropped
-    NEED(wait_one(cq).wr_id == 1);
+    send_one(from, mr, 1, ah, to->qp_num);   // with the key of before: dropped,
+    send_one(from, mr, 1, ah, mark->qp_num); // and it has been when this one is there
+    for (int i = 0; i < 3; i++)
+        NEED(wait_one(cq).wr_id != 9);
     a.qkey = QKEY;
     NEED(!ibv_modify_qp(to, &a, IBV_QP_QKEY));
     send_one(from, mr, 2, ah, to->qp_num);
@@ -155,12 +160,30 @@ static void check_qkey(struct world *w, struct ibv_cq *cq)
     NEED((first == 2 && second == 9) || (first == 9 && second == 2));
     struct ibv_wc wc;
     NEED(ibv_poll_cq(cq, 1, &wc) == 0);
-    NEED(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_ah(ah) && !ibv_dereg_mr(mr));
+    NEED(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_qp(mark));
+    NEED(!ibv_destroy_ah(ah) && !ibv_dereg_mr(mr));
     free(bytes);
     puts("a Q_Key that changes: ok");
 }
 
 // ---- verbs that no header declares
+
+// A program of libibverbs 1.0 gets a list, and no device in it.
+static void probe_old_list(void *library)
+{
+    void *found[2] = {dlvsym(library, "ibv_get_device_list", "IBVERBS_1.0"),
+                      dlvsym(library, "ibv_free_device_list", "IBVERBS_1.0")};
+    struct ibv_device **(*get)(int *count);
+    void (*give_back)(struct ibv_device * *list);
+    int count = 7;
+
+    NEED(found[0] && found[1]);
+    memcpy(&get, &found[0], sizeof get);
+    memcpy(&give_back, &found[1], sizeof give_back);
+    struct ibv_device **list = get(&count);
+    NEED(list && !list[0] && count == 0);
+    give_back(list);
+}
 
 static void probe(const char *word)
 {
@@ -170,6 +193,11 @@ static void probe(const char *word)
     void *library = dlopen(word[0] == 'r' ? "librdmacm.so.1" : "libibverbs.so.1", RTLD_NOW);
 
     NEED(library && version && version - word < (long)sizeof name);
+    if (strstr(word, "_device_list@IBVERBS_1.0")) {
+        probe_old_list(library);
+        printf("%s works\n", word);
+        return;
+    }
     snprintf(name, sizeof name, "%.*s", (int)(version - word), word);
     void *found = dlvsym(library, name, version + 1);
     NEED(found);
