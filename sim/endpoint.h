@@ -228,7 +228,9 @@ struct vb_paced {
     bool unsure;         // … whether it is, by the last bits of its rate
     double rate, target; // bytes a nanosecond
     double alpha;
-    double free_ns;   // until then what was sent takes
+    double free_ns; // until then what was sent takes
+    // How far the NIC's whole numbers may be from these.
+    double rate_off, target_off, alpha_off, free_off_ns;
     double latest_ns; // a queue pair that waits since then goes on by this time
     // It was at rest and waited for nothing but a rate, since `held_ns` (0: it did not); the timers
     // of its unit were due next at `timers_ns` then. The last such wait ended at `freed_ns`.

@@ -24,6 +24,7 @@ static void sum_up(const struct vb_tenant *probe, struct vb_isolation_times *t)
         .turns_max_ns = probe->turns.max_ns,
         .whole_p50_ns = vb_hist_quantile(&probe->whole, 0.5),
         .whole_p99_ns = vb_hist_quantile(&probe->whole, 0.99),
+        .above = probe->above,
     };
 }
 
@@ -34,7 +35,7 @@ static bool is_kept(const struct vb_isolation_result *r)
     if (r->violated[0])
         return false;
     for (uint32_t i = 0; i < VB_COMPANIES; i++)
-        if (r->beside[i].count == 0 || r->beside[i].turns_max_ns > most)
+        if (r->beside[i].count == 0 || (!r->beside[i].above && r->beside[i].turns_max_ns > most))
             return false;
     return true;
 }

@@ -36,14 +36,15 @@ struct vb_isolation_times {
     // worst also without the frames that had come before the answer.
     uint64_t service_p50_ns, service_p99_ns, service_max_ns, turns_max_ns;
     uint64_t whole_p50_ns, whole_p99_ns; // from the doorbell to the completion
+    bool above; // the load was above the share's part: there is no promise beside this company
 };
 
 struct vb_isolation_result {
     struct vb_isolation_times beside[VB_COMPANIES];
-    uint64_t bound_ns; // that every READ beside others may take longer than one alone
-    bool kept;
+    uint64_t bound_ns;             // that every READ beside others may take longer than one alone
+    bool kept;                     // beside all companies for which there is a promise
     char violated[VB_TENANT_TEXT]; // what the watch over turns found, or empty
-    bool above;                    // the load was above the share's part: there is no promise
+    bool above;                    // of some company
 };
 
 // -ENOMEM.

@@ -305,7 +305,7 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
     struct vb_unit *unit = ctx;
     struct vb_node *node = unit->node;
 
-    if (node->world->violated)
+    if (node->world->violated || step->kind == VB_STEP_TURN)
         return;
     if (step->kind == VB_STEP_NONE) {
         vb_model_check_events(node);

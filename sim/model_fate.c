@@ -143,6 +143,22 @@ static bool is_given_up(const struct vb_ep *ep)
     return ep->fate.given_up_end > ep->ask.una;
 }
 
+// Whether a frame is under way that brings the acknowledgement: an answer to a packet that is not
+// acknowledged yet, or such a packet, up to the last one that asks.
+static bool is_under_way(const struct vb_ep *ep)
+{
+    const struct vb_sent *s = &ep->node->world->sent;
+    const struct vb_asking *a = &ep->ask;
+
+    for (uint32_t i = 0; i < s->size && ep->fate.under_way > 0; i++) {
+        const struct vb_sent_frame *f = &s->slot[i];
+        if (f->under_way > 0 && requester_of(f) == ep && f->packet >= a->una &&
+            (f->answer || f->packet < a->asked_end))
+            return true;
+    }
+    return false;
+}
+
 // Why the answer has not come: VB_EXCUSE_COUNT: for no reason that the book knows.
 static enum vb_excuse reason_of(struct vb_ep *ep)
 {
@@ -150,7 +166,7 @@ static enum vb_excuse reason_of(struct vb_ep *ep)
         return VB_EXCUSE_TIMEOUT_GIVEN_UP;
     if (ep->fate.lost_end > ep->ask.una)
         return ep->fate.why;
-    if (ep->fate.under_way > 0)
+    if (is_under_way(ep))
         return VB_EXCUSE_TIMEOUT_UNDER_WAY;
     if (!listens(ep->peer))
         return VB_EXCUSE_TIMEOUT_PEER_FAILED;

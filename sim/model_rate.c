@@ -8,31 +8,54 @@
 // A rate R of a queue pair: each packet of b bytes takes b/R, and the next may leave when that time
 // is over; a pause of more than a burst's time earns no more than a burst. So no packet may leave
 // before free_ns, and a queue pair that waits goes on when a quarter of a burst more is free, at
-// the latest.
+// the latest. The NIC counts in whole bytes a second, nanoseconds and parts of 2^20 of alpha, each
+// off by less than one. The model carries along how far that may take the NIC from the exact
+// values. A decay of alpha by g multiplies what alpha is off by with g. A cut makes r (1 - a/2) of
+// a rate r: what r is off by is multiplied with 1 - a'/2, where a' is the NIC's alpha, and r times
+// half of what alpha is off by is added. A rise halves the sum of what rate and target are off by.
+// At a least or greatest value that both have reached nothing is off. A time of b bytes is off by
+// b / (r - off) - b / r. Nothing else is allowed (seed 173665544: alpha decays often and slowly,
+// and 2,000 ns, which were allowed before, were not enough).
 //
-// The rate R of a share, with a burst B: its units hand out pieces of B/4 bytes, each dated B/4R
-// after the one before, but never more than B/R back; a queue pair loses a piece that it has not
-// used B/R after its date. So the pieces used in a time T are dated within T + 2 B/R at most, of
-// each of U units; a queue pair may send one packet past its piece, which it has to make up for.
-// With Q queue pairs and packets of at most F bytes, a time T sees at most
-//     R T + U (2 B + B/4) + Q F bytes.
+// The rate R of a share, with a burst B, on U units: a unit that has queue pairs of the share has a
+// part r of the rate, and the parts are R + U at most, as each is rounded up. A unit has credit C,
+// which grows by r up to B. A queue pair q takes pieces of P = B/4 from it in advance: C may fall
+// below 0, and a piece is dated when C would be 0 without it and those behind it. The queue pair
+// has G[q] bytes left, P at most. It sends while G[q] is above 0 and its last piece is due, so it
+// may send one packet of at most F bytes too much: G[q] > -F. Let
+//     S = C + sum of G[q]    on one unit.
+// Sending b bytes takes b from S. Time adds r at most. Nothing else adds to S: a piece that is
+// taken or given back moves between C and G; a queue pair that goes leaves its debt to C; a part
+// that changes moves dates, not bytes; a piece that is not used for B/r is lost, and a unit without
+// queue pairs earns nothing. So a time T sees on one unit at most r T + S(begin) - S(end) bytes.
+//     S(begin) <= B + Q P, with Q queue pairs.
+//     S(end) >= -P - Q (F - 1), where it ends with a packet:
+// that packet's piece is due, so there is a last piece taken of those that are due. C was -P at
+// least at its date. What was taken from C since is of queue pairs that wait, whose G has it, less
+// what they owed before: F - 1 at most; or it is the debt of queue pairs that have gone, F - 1
+// each. Those that came in their places have not sent, as their pieces are behind. So each of the Q
+// places has F - 1 at most, but a queue pair that was made again on another unit has left a debt on
+// each unit. All units together send in a time T at most
+//     (R + U) T + U (B + P) + Q (P + F)
+// bytes, with U F in place of F in worlds where queue pairs change units.
+//
 // A queue pair that waits has made up for its last packet, and has a piece of its own, behind those
-// of the others that wait: it goes on after Q (F + B/4) / (R/U) at the latest. It may wait
-// however long ago the share was used: what a queue pair has to make up for is not forgotten.
-// Units have R/U + 1 each, and get other parts while queue pairs come and go, so R is counted with
-// 1 % and U bytes a second more.
+// of the others that wait, and behind debts in the places of queue pairs that have gone: it goes on
+// after Q (F + P) / (R/U) at the latest. It may wait however long ago the share was used: what a
+// queue pair has to make up for is not forgotten.
 #include "sim/model.h"
 
 #include "sim/trace.h"
 
 enum {
     RESUME_PART = 4,
-    SLACK_NS = 2000, // of the model's arithmetic, and of rounding
+    SLACK_NS = 2000, // of shares: the model's arithmetic, and rounding
     PATIENCE = 1024, // steps up that nobody looked at, after which the limit is forgotten
 };
 
-#define MBPS    0.000125 // in bytes a nanosecond
-#define ROUNDED 1e-4
+#define MBPS       0.000125 // in bytes a nanosecond
+#define RATE_UNIT  1e-9     // the NIC's: a byte a second
+#define ALPHA_UNIT (1.0 / (1 << 20))
 
 static struct vb_coverage *cover_of(const struct vb_ep *ep)
 {
@@ -87,17 +110,26 @@ static void step_up(struct vb_ep *ep)
         p->target += (less - c->rp_threshold) * (c->rp_hai_rate_mbps * MBPS);
     else if (more >= c->rp_threshold)
         p->target += c->rp_ai_rate_mbps * MBPS;
+    if (p->target - p->target_off >= most)
+        p->target_off = 0;
     if (p->target > most)
         p->target = most;
     p->rate = (p->rate + p->target) / 2;
+    p->rate_off = (p->rate_off + p->target_off) / 2 + RATE_UNIT;
     double over = most - p->rate - c->rp_ai_rate_mbps * MBPS;
     if (over < 0)
         p->limited = false;
-    // The NIC counts in whole bytes a second, and alpha in parts of 2^20: so close to the edge it
-    // may be on the other side of it, and this connection's rate is not judged any more.
-    p->unsure |= over < ROUNDED * most && over > -ROUNDED * most;
+    // So close to the edge the NIC may be on the other side of it, and this connection's rate is
+    // not judged any more.
+    p->unsure |= over <= p->rate_off && over >= -p->rate_off;
     if (!p->limited)
         vb_cover(cover_of(ep), VB_COVER_CC_RECOVERED);
+}
+
+static void decay_alpha(struct vb_paced *p, double g)
+{
+    p->alpha *= g;
+    p->alpha_off = p->alpha_off * g + ALPHA_UNIT;
 }
 
 static void catch_up(struct vb_ep *ep)
@@ -114,13 +146,22 @@ static void catch_up(struct vb_ep *ep)
         step_up(ep);
     }
     for (; p->limited && now >= p->decay_ns; p->decay_ns += decay)
-        p->alpha *= c->rp_dce_tcp_g / 1024.0;
+        decay_alpha(p, c->rp_dce_tcp_g / 1024.0);
+}
+
+// How far the NIC may be from the time that so many bytes take, in whole nanoseconds.
+static double time_off(const struct vb_paced *p, double bytes)
+{
+    double least = p->unsure ? p->rate / 2 : p->rate - p->rate_off;
+    return bytes / least - bytes / p->rate + 1;
 }
 
 static double resumption(const struct vb_ep *ep)
 {
-    double burst = params_of(ep)->rp_burst_bytes;
-    return ep->paced.free_ns + burst / RESUME_PART / ep->paced.rate + SLACK_NS;
+    const struct vb_paced *p = &ep->paced;
+    double part = params_of(ep)->rp_burst_bytes / RESUME_PART;
+
+    return p->free_ns + p->free_off_ns + part / p->rate + time_off(p, part);
 }
 
 static void cut(struct vb_ep *ep)
@@ -128,7 +169,7 @@ static void cut(struct vb_ep *ep)
     const struct vb_dcqcn_params *c = params_of(ep);
     struct vb_paced *p = &ep->paced;
     uint64_t now = ep->node->world->now_ns;
-    double least = c->rp_min_rate_mbps * MBPS, g = 1 - c->rp_dce_tcp_g / 1024.0;
+    double least = c->rp_min_rate_mbps * MBPS, g = c->rp_dce_tcp_g / 1024.0;
 
     if (p->limited)
         catch_up(ep);
@@ -136,13 +177,21 @@ static void cut(struct vb_ep *ep)
         p->rate = c->rp_max_rate_mbps * MBPS;
         p->alpha = 1;
         p->free_ns = (double)now;
+        p->rate_off = p->alpha_off = p->free_off_ns = 0;
         p->limited = true;
     }
     p->target = p->rate;
+    p->target_off = p->rate_off;
+    p->rate_off = p->rate_off * (1 - p->alpha / 2 + p->alpha_off / 2) + p->rate * p->alpha_off / 2 +
+                  RATE_UNIT;
     p->rate *= 1 - p->alpha / 2;
+    if (p->rate + p->rate_off <= least)
+        p->rate_off = 0; // the NIC has the least rate as well
     if (p->rate < least)
         p->rate = least;
-    p->alpha = (1 - g) * p->alpha + g;
+    p->unsure |= p->rate_off > p->rate / 2; // so little is known of it
+    decay_alpha(p, g);
+    p->alpha += 1 - g;
     p->bytes = p->time_stage = p->byte_stage = 0;
     if (p->latest_ns < resumption(ep)) // a wait that has begun ends as it would have
         p->latest_ns = resumption(ep);
@@ -156,9 +205,13 @@ static void charge(struct vb_ep *ep, uint32_t bytes)
     struct vb_paced *p = &ep->paced;
     double oldest = (double)ep->node->world->now_ns - c->rp_burst_bytes / p->rate;
 
-    if (p->free_ns < oldest)
+    double off = time_off(p, c->rp_burst_bytes), gap = oldest - p->free_ns;
+    if (gap > p->free_off_ns + off || (gap > -p->free_off_ns - off && p->free_off_ns < off))
+        p->free_off_ns = off; // both have lost what they did not use; or one of them may have
+    if (gap > 0)
         p->free_ns = oldest;
     p->free_ns += bytes / p->rate;
+    p->free_off_ns += time_off(p, bytes);
     p->latest_ns = resumption(ep);
     p->bytes += bytes;
     for (; p->limited && p->bytes >= c->rp_byte_reset; p->bytes -= c->rp_byte_reset) {
@@ -191,10 +244,21 @@ static const struct vb_share_attr *share_of(const struct vb_ep *ep)
     return i ? &ep->node->share_attr[i - 1] : NULL;
 }
 
+// Queue pairs of the same share.
+static uint32_t sharers(const struct vb_ep *ep)
+{
+    const struct vb_node *node = ep->node;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < node->ep_count; i++)
+        count += vb_ep_share_index(node->ep[i]) == vb_ep_share_index(ep);
+    return count;
+}
+
 static void charge_share(struct vb_ep *ep, uint32_t bytes)
 {
     const struct vb_share_attr *a = share_of(ep);
-    uint32_t units = ep->node->world->scen.units;
+    const struct vb_scenario *scen = &ep->node->world->scen;
     uint64_t now = ep->node->world->now_ns;
 
     if (!a)
@@ -204,10 +268,12 @@ static void charge_share(struct vb_ep *ep, uint32_t bytes)
         return;
     vb_cover(cover_of(ep), VB_COVER_SHARE_PACED);
     struct vb_bucket *b = &ep->node->share_bucket[vb_ep_share_index(ep) - 1];
-    b->bytes -= (double)(now - b->at_ns) * 1e-9 * (1.01 * (double)a->rate_Bps + units);
+    b->bytes -= (double)(now - b->at_ns) * 1e-9 * (double)(a->rate_Bps + scen->units);
     b->bytes = (b->bytes > 0 ? b->bytes : 0) + bytes;
     b->at_ns = now;
-    double most = units * 2.25 * a->burst_bytes + (double)ep->node->ep_count * VB_FRAME_MAX;
+    double piece = a->burst_bytes / 4.0;
+    double debt = VB_FRAME_MAX * (scen->tight ? scen->units : 1.0); // rings that are too short move
+    double most = scen->units * (a->burst_bytes + piece) + sharers(ep) * (piece + debt);
     if (b->bytes > a->burst_bytes)
         vb_cover(cover_of(ep), VB_COVER_SHARE_FILLED);
     VB_MODEL_CHECK(ep, b->bytes <= most, "its share sent %.0f bytes past its rate, at most %.0f",
@@ -238,8 +304,9 @@ void vb_model_rate_out(struct vb_ep *ep, const struct vb_packet *pkt, uint32_t b
     catch_up(ep);
     if (!p->limited)
         return;
-    VB_MODEL_CHECK(ep, p->free_ns <= now + SLACK_NS || p->unsure,
-                   "sent PSN %u %.0f ns sooner than its rate says", pkt->psn, p->free_ns - now);
+    double soonest = p->free_ns - p->free_off_ns;
+    VB_MODEL_CHECK(ep, soonest <= now || p->unsure, "sent PSN %u %.0f ns sooner than its rate says",
+                   pkt->psn, soonest - now);
     charge(ep, bytes);
 }
 
@@ -263,7 +330,7 @@ static double line_ns(const struct vb_ep *ep)
     if (!share || !share->rate_Bps)
         return 0;
     double ns_per_byte = 1e9 * ep->node->world->scen.units / (double)share->rate_Bps;
-    return ep->node->ep_count * (share->burst_bytes / 4.0 + VB_FRAME_MAX) * ns_per_byte;
+    return sharers(ep) * (share->burst_bytes / 4.0 + VB_FRAME_MAX) * ns_per_byte;
 }
 
 bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns)

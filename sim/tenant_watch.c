@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watch over turns. It counts each tenant's work from the records of steps, at the prices of
-// docs/hull.md, and takes nothing from the shares but the number of their turns, which leave no
-// record. It judges how work is divided, how long turns are and in which order they come, and when
-// the run is over, that a share was billed for the work that the watch has counted. sim/TURNS.md
-// derives the bounds.
+// docs/hull.md, and takes nothing from the shares. It judges how work is divided, how long turns
+// are and in which order they come, and when the run is over, that a share was billed for the work
+// that the watch has counted. sim/TURNS.md derives the bounds.
 #include "nic/wr.h"
 #include "sim/tenant_world.h"
 #include "wire/opcode.h"
@@ -16,14 +15,15 @@ enum {
     ROUND = 512 * UNIT,
     TURN = 4 * UNIT,
     FRAME = 8 * UNIT,
-    BLOCK_BYTES = 64,
     ICRC_BYTES = 4,
     SLICE_UNITS = 64,     // of frames
     FRAME_UNITS = 8 + 16, // a frame of 4 KB
     TURN_LENGTH = 4,      // packets, completions and entries of a turn beside others,
     EARLY_LENGTH = 1,     // and of one before the line
-    // The longest turn beside others: 4 packets of 16 pieces, 16 entries fetched ahead.
-    TURN_MAX = TURN + 4 * (FRAME + 4096 + ICRC_BYTES + 60 + 15 * UNIT + UNIT) + 16 * UNIT,
+    FETCH_BLOCKS = 16,    // of a turn; the long entry that exceeds them ends it
+    // The longest turn beside others: 4 packets of 16 pieces, 16 entries fetched ahead, of which
+    // one has 15 blocks more than the others.
+    TURN_MAX = TURN + 4 * (FRAME + 4096 + ICRC_BYTES + 60 + 15 * UNIT + UNIT) + (16 + 15) * UNIT,
 };
 
 __attribute__((format(printf, 2, 3))) static void violate(struct vb_tenantworld *w,
@@ -55,21 +55,17 @@ static uint64_t frame_work(const struct vb_step *s)
     return FRAME + vb_opcode_table[s->opcode].header_bytes + payload + ICRC_BYTES + pieces * UNIT;
 }
 
-// Blocks are known by where the entry behind begins.
-static uint64_t fetch_work(struct vb_tenant_book *b, const struct vb_step *s, bool loops)
+static uint64_t fetch_work(struct vb_tenant_book *b, const struct vb_step *s)
 {
-    uint64_t blocks = loops ? s->bytes / BLOCK_BYTES : 1;
-    uint64_t skipped = !loops && s->counter > b->fetched ? s->counter - b->fetched : 0;
-
-    b->fetched = s->counter + blocks;
-    return (blocks + skipped) * UNIT;
+    b->fetched = s->counter + s->blocks;
+    return s->blocks * UNIT;
 }
 
 static uint64_t complete_work(struct vb_tenant_book *b, const struct vb_step *s, bool loops)
 {
     if (s->detail == VB_SYN_FLUSH && s->counter >= b->fetched) {
         b->fetched = s->counter + 1;
-        return 2 * UNIT; // it was never fetched
+        return 2 * UNIT; // it was never fetched: of its blocks, only the first is read
     }
     return loops && s->detail == 0 ? 0 : UNIT;
 }
@@ -84,23 +80,11 @@ static uint64_t step_work(struct vb_tenant_book *b, const struct vb_step *s, boo
 {
     switch (s->kind) {
     case VB_STEP_FRAME_OUT: return frame_work(s);
-    case VB_STEP_FETCH: return fetch_work(b, s, loops);
+    case VB_STEP_FETCH: return fetch_work(b, s);
     case VB_STEP_EXEC: b->executed = s->counter + 1; return entry_length(s, loops) * UNIT;
     case VB_STEP_COMPLETE: return complete_work(b, s, loops);
     default: return 0;
     }
-}
-
-// Returns how many of its turns have ended since.
-static uint64_t count_turns(struct vb_tenantworld *w, struct vb_tenant *t)
-{
-    struct vb_share_facts facts;
-
-    vb_pu_share(vb_dev_pu(w->dev), t->share, &facts);
-    uint64_t ended = facts.turns - t->watch.turns;
-    t->watch.work += ended * TURN;
-    t->watch.turns = facts.turns;
-    return ended;
 }
 
 // ---- the length of turns
@@ -116,6 +100,13 @@ static uint32_t step_length(const struct vb_step *s, bool loops)
     }
 }
 
+// The dearest turn of the tenant so far, with what had come in for it, and less than a unit of
+// bytes of each queue pair that its bill may leave for the next.
+static uint64_t dearest_turn(const struct vb_tenant *t)
+{
+    return TURN + t->watch.turn_max + t->watch.incoming_max + t->work.qps * UNIT;
+}
+
 // A turn in the line. Since the last one, but for those of the same visit, the line has been at
 // every other tenant with work, and has left none before its part was used.
 static void be_in_line(struct vb_tenantworld *w, struct vb_tenant *t)
@@ -126,7 +117,7 @@ static void be_in_line(struct vb_tenantworld *w, struct vb_tenant *t)
         const struct vb_tenant *other = &w->tenant[i];
         uint64_t part = (uint64_t)ROUND * other->weight / VB_SHARE_WEIGHT;
         uint64_t got = other->watch.work + other->watch.incoming - watch->line_work[i];
-        uint64_t slack = TURN_MAX + other->watch.incoming_max + other->work.qps * UNIT;
+        uint64_t slack = dearest_turn(other);
         bool throughout =
             other->watch.waits && watch->line_work[i] > other->watch.since + 2 * (part + slack);
         if (other != t && throughout && watch->line_turns[i] != other->watch.turns &&
@@ -148,12 +139,16 @@ static void go_on(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb
     if (!book_of(t, s->qpn, &i))
         return;
     watch->turn_work += work;
+    if (watch->turn_work > watch->turn_max)
+        watch->turn_max = watch->turn_work;
     if (watch->turn_length >= TURN_LENGTH)
         violate(w, "queue pair 0x%x goes on after %u packets, completions and entries of a turn",
                 s->qpn, watch->turn_length);
     else if (watch->turn_qpn && watch->turn_qpn != s->qpn)
         violate(w, "queue pair 0x%x has a step in a turn of 0x%x", s->qpn, watch->turn_qpn);
-    else if (watch->turn_work + TURN > TURN_MAX && t->work.kind != VB_TENANT_FUZZ)
+    else if (watch->turn_is_full)
+        violate(w, "queue pair 0x%x goes on after %u blocks of a turn", s->qpn, watch->turn_blocks);
+    else if (watch->turn_work + TURN > TURN_MAX)
         violate(w, "a turn of queue pair 0x%x has cost %.1f units", s->qpn,
                 (double)(watch->turn_work + TURN) / UNIT);
     if (watch->turn_length >= EARLY_LENGTH && !vb_tenant_loops(t->work.kind, i))
@@ -161,9 +156,19 @@ static void go_on(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb
     watch->turn_qpn = s->qpn;
     watch->turn_ns = w->now_ns;
     watch->turn_length += step_length(s, vb_tenant_loops(t->work.kind, i));
+    watch->turn_blocks += s->kind == VB_STEP_FETCH ? s->blocks : 0;
+    watch->turn_is_full =
+        s->kind == VB_STEP_FETCH && s->blocks > 1 && watch->turn_blocks > FETCH_BLOCKS;
 }
 
-// What came in is billed in the queue pair's next turn.
+// A turn's bill has what came in for its queue pair.
+static void take_incoming(struct vb_tenant_watch *watch, struct vb_tenant_book *b)
+{
+    watch->work += b->incoming;
+    watch->incoming -= b->incoming;
+    b->incoming = 0;
+}
+
 static void count(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *s)
 {
     struct vb_tenant_watch *watch = &t->watch;
@@ -175,14 +180,15 @@ static void count(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb
     if (s->kind == VB_STEP_FRAME_IN) {
         uint64_t work = s->verdict < VB_RX_MALFORMED ? frame_work(s) : 0;
         b->incoming += work;
+        b->unbilled += work;
         watch->incoming += work;
         watch->incoming_max = b->incoming > watch->incoming_max ? b->incoming : watch->incoming_max;
         return;
     }
     uint64_t work = step_work(b, s, vb_tenant_loops(t->work.kind, i));
-    watch->work += b->incoming + work;
-    watch->incoming -= b->incoming;
-    b->incoming = 0;
+    take_incoming(watch, b);
+    watch->work += work;
+    b->unbilled += work;
     go_on(w, t, s, work);
 }
 
@@ -214,31 +220,29 @@ static bool others_wait(const struct vb_tenantworld *w, const struct vb_tenant *
     return false;
 }
 
-// Those turns that have ended since the last step.
-static void end_turns(struct vb_tenantworld *w)
+static void end_turn(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *s)
 {
-    struct vb_tenant *last = NULL;
-    uint64_t ended = 0;
+    struct vb_tenant_watch *watch = &t->watch;
+    uint32_t i;
+    struct vb_tenant_book *b = book_of(t, s->qpn, &i);
 
-    for (uint32_t i = 0; i < w->opts.tenants; i++) {
-        uint64_t turns = count_turns(w, &w->tenant[i]);
-        ended += turns;
-        if (turns > 0)
-            last = &w->tenant[i];
-    }
-    if (ended == 0)
+    if (!b)
         return;
-    bool early = ended == 1 && others_wait(w, last) && was_early(last);
-    if (early && w->hurried == last && w->hurried_ns == last->watch.turn_ns)
-        hurry_again(w, last);
-    w->hurried = early ? last : NULL;
-    w->hurried_ns = last->watch.turn_ns;
-    for (uint32_t i = 0; i < w->opts.tenants; i++) {
-        struct vb_tenant_watch *watch = &w->tenant[i].watch;
-        watch->turn_qpn = watch->turn_length = 0;
-        watch->turn_work = 0;
-        watch->turn_in_line = false;
-    }
+    if (watch->turn_qpn && watch->turn_qpn != s->qpn)
+        violate(w, "a turn of queue pair 0x%x ends in one of 0x%x", s->qpn, watch->turn_qpn);
+    bool early = others_wait(w, t) && was_early(t);
+    if (early && w->hurried == t && w->hurried_ns == watch->turn_ns)
+        hurry_again(w, t);
+    w->hurried = early ? t : NULL;
+    w->hurried_ns = watch->turn_ns;
+    watch->turns++;
+    watch->billed += b->unbilled + TURN;
+    b->unbilled = 0;
+    take_incoming(watch, b);
+    watch->work += TURN;
+    watch->turn_qpn = watch->turn_length = watch->turn_blocks = 0;
+    watch->turn_work = 0;
+    watch->turn_in_line = watch->turn_is_full = false;
 }
 
 static void take_slice(struct vb_tenantworld *w, const struct vb_step *step)
@@ -301,8 +305,8 @@ static void compare(struct vb_tenantworld *w, uint32_t i, uint32_t j)
     struct vb_tenant *a = &w->tenant[i];
     const struct vb_tenant *b = &w->tenant[j];
     double ahead = by_weight(b, b->watch.work) - by_weight(a, a->watch.work + a->watch.incoming);
-    double most = 3.0 * ROUND / UNIT + 2 * by_weight(a, TURN_MAX + a->watch.incoming_max) +
-                  2 * by_weight(b, TURN_MAX + b->watch.incoming_max);
+    double most =
+        3.0 * ROUND / UNIT + 2 * by_weight(a, dearest_turn(a)) + 2 * by_weight(b, dearest_turn(b));
 
     if (ahead - a->watch.low[j] > most)
         violate(w,
@@ -315,9 +319,10 @@ static void compare(struct vb_tenantworld *w, uint32_t i, uint32_t j)
 
 void vb_tenant_watch(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *step)
 {
-    end_turns(w);
     take_slice(w, step);
-    if (t)
+    if (t && step->kind == VB_STEP_TURN)
+        end_turn(w, t, step);
+    else if (t)
         count(w, t, step);
     for (uint32_t i = 0; i < w->opts.tenants; i++) {
         struct vb_tenant *other = &w->tenant[i];
@@ -334,23 +339,19 @@ void vb_tenant_watch(struct vb_tenantworld *w, struct vb_tenant *t, const struct
 
 // ---- the bills
 
-// A turn that is under way is not billed yet, and frames that came in may be, by a turn without a
-// step. Each queue pair keeps less than a unit of bytes for its next bill. What a tenant that
-// writes garbage has fetched, the records do not tell.
+// To the unit, but for less than one of bytes that each queue pair keeps for its next bill.
 void vb_tenant_audit(struct vb_tenantworld *w)
 {
     struct vb_share_facts facts;
 
     for (uint32_t i = 0; i < w->opts.tenants && !w->violated; i++) {
-        struct vb_tenant *t = &w->tenant[i];
-        const struct vb_tenant_watch *watch = &t->watch;
-        count_turns(w, t);
+        const struct vb_tenant *t = &w->tenant[i];
         vb_pu_share(vb_dev_pu(w->dev), t->share, &facts);
-        uint64_t billed = facts.units * UNIT, rests = t->work.qps * UNIT;
-        uint64_t most = watch->work + watch->incoming;
-        bool little = billed + rests + TURN_MAX + watch->incoming_max < watch->work;
-        if (t->work.kind != VB_TENANT_FUZZ && (little || billed > most + rests))
-            violate(w, "tenant %u did %.1f units of work, and was billed for %.1f", i,
-                    (double)watch->work / UNIT, (double)facts.units);
+        uint64_t billed = facts.units * UNIT, expected = t->watch.billed,
+                 rests = t->work.qps * UNIT;
+        bool wrong = billed + rests < expected || billed > expected;
+        if (wrong)
+            violate(w, "tenant %u was billed for %.1f units, and its turns cost %.1f", i,
+                    (double)facts.units, (double)expected / UNIT);
     }
 }

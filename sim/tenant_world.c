@@ -10,16 +10,17 @@ enum {
     CQ_ENTRIES = 4096,
     WIRE_NS = 2000, // one way
     POLL_NS = 150,
-    TURN_NS = 60, // with its bell, if only for nothing
-    TURN_UNITS = 4,
     PIECE_NS = 8, // of a list
     BYTES_PER_NS = 16,
     LOOP_NS = 15 + 20 + 25 + PIECE_NS, // an entry of a loop: fetched, executed, completed
     FETCH_DEPTH = 16,
+    LIST_BLOCKS = 5,                          // of an entry with as many pieces as there can be
+    ENTRY_BLOCKS = 16,                        // at most
+    BLOCK_NS = VB_WQEBB_BYTES / BYTES_PER_NS, // of an entry, after the first
     // What docs/hull.md promises of turns and frames; not taken from what is judged by it.
-    UNITS_OF_FRAME = 8 + VB_TENANT_MTU / 256,
-    LINE_FRAMES = 96 / UNITS_OF_FRAME,
-    EARLY_FRAMES = 32 / UNITS_OF_FRAME,
+    UNITS_OF_FRAME = 8 + VB_TENANT_MTU / 256 + VB_MAX_SGE - 1,
+    LINE_FRAMES = 156 / UNITS_OF_FRAME,
+    EARLY_FRAMES = 39 / UNITS_OF_FRAME,
     POLL_UNITS = 32,
     SLICE_UNITS = 64,
     ENTRY_MAX = 8 * 1024,
@@ -163,6 +164,7 @@ static int make_tenant(struct vb_tenantworld *w, uint32_t i)
 static const uint64_t step_ns[] = {
     [VB_STEP_FRAME_IN] = 80, [VB_STEP_FETCH] = 15, [VB_STEP_EXEC] = 20, [VB_STEP_FRAME_OUT] = 130,
     [VB_STEP_COMPLETE] = 25, [VB_STEP_TIMER] = 40, [VB_STEP_DROP] = 20,
+    [VB_STEP_TURN] = 60, // with its bell, if only for nothing
 };
 
 static uint64_t price(const struct vb_step *s)
@@ -170,19 +172,23 @@ static uint64_t price(const struct vb_step *s)
     bool moves = s->kind == VB_STEP_FRAME_IN || s->kind == VB_STEP_FRAME_OUT;
 
     return step_ns[s->kind] + s->touches * PIECE_NS +
+           (s->blocks > 1 ? (s->blocks - 1) * BLOCK_NS : 0) +
            (moves || s->touches ? s->bytes / BYTES_PER_NS : 0);
 }
 
-// A turn of so many packets, or of as many entries of a loop, of which the last is a long one.
+// A turn of so many packets, or of as many entries of a loop, of which the last moves much. Before
+// the packets one long entry was fetched, and others of one block.
 static uint64_t longest_turn_ns(uint32_t length)
 {
     uint64_t lists = VB_MAX_SGE * PIECE_NS;
     uint64_t frame = step_ns[VB_STEP_FETCH] + step_ns[VB_STEP_EXEC] + step_ns[VB_STEP_FRAME_OUT] +
                      lists + VB_TENANT_MTU / BYTES_PER_NS;
     uint64_t entry = LOOP_NS + 2 * lists, more = ENTRY_MAX / BYTES_PER_NS;
-    uint64_t packets = length * frame, entries = length * entry + more;
+    uint64_t packets = length * frame + (ENTRY_BLOCKS - 1) * BLOCK_NS;
+    uint64_t entries = length * entry + more;
 
-    return TURN_NS + FETCH_DEPTH * step_ns[VB_STEP_FETCH] + (packets > entries ? packets : entries);
+    return step_ns[VB_STEP_TURN] + FETCH_DEPTH * step_ns[VB_STEP_FETCH] +
+           (packets > entries ? packets : entries);
 }
 
 static uint64_t early_turn_ns(void)
@@ -201,7 +207,9 @@ uint64_t vb_tenant_bound_ns(uint32_t others)
     uint64_t frame_in = step_ns[VB_STEP_FRAME_IN] + step_ns[VB_STEP_COMPLETE];
     // The dearest unit of a turn is one of a loop's list: six for an entry in five blocks. Of
     // frames it is one of a short frame: eight for each.
-    uint64_t turn_unit = (LOOP_NS + 2 * lists) / 6 + 1, frame_unit = (frame_in + PIECE_NS) / 8 + 1;
+    uint64_t turn_unit =
+        (LOOP_NS + 2 * lists + (LIST_BLOCKS - 1) * BLOCK_NS) / (LIST_BLOCKS + 1) + 1;
+    uint64_t frame_unit = (frame_in + PIECE_NS) / 8 + 1;
     uint64_t poll = POLL_NS + (POLL_UNITS - 1) * turn_unit + longest_turn_ns(LINE_FRAMES);
     uint64_t slice =
         POLL_NS + (SLICE_UNITS - 1) * frame_unit + frame_in + lists + VB_TENANT_MTU / BYTES_PER_NS;
@@ -226,22 +234,9 @@ static uint64_t units_of(const struct vb_tenant *t, const struct vb_step *s)
     case VB_STEP_EXEC: return loops(t, s->qpn) ? 1 + s->bytes / 256 : 0;
     case VB_STEP_FETCH:
     case VB_STEP_COMPLETE: return 1;
+    case VB_STEP_TURN: return 4;
     default: return 0;
     }
-}
-
-// Turns are no steps, but take time.
-static void pay_turns(struct vb_tenantworld *w)
-{
-    struct vb_share_facts facts;
-    uint64_t turns = 0;
-
-    for (uint32_t i = 0; i < w->opts.tenants && !w->opts.no_shares; i++)
-        if (vb_pu_share(vb_dev_pu(w->dev), w->tenant[i].share, &facts) == 0)
-            turns += facts.turns;
-    w->spent_ns += (turns - w->turns) * TURN_NS;
-    w->others_units += (turns - w->turns) * TURN_UNITS;
-    w->turns = turns;
 }
 
 static void observe(void *ctx, const struct vb_step *step)
@@ -249,10 +244,9 @@ static void observe(void *ctx, const struct vb_step *step)
     struct vb_tenantworld *w = ctx;
     struct vb_tenant *t = w->of_index[step->qpn & (VB_DOORBELL_QPS - 1)];
 
-    pay_turns(w);
     if (step->kind == VB_STEP_NONE)
         return;
-    w->steps++;
+    w->steps += step->kind != VB_STEP_TURN;
     w->spent_ns += price(step);
     if (t != &w->tenant[0])
         w->others_units += units_of(t, step);
@@ -409,7 +403,10 @@ static void turn(struct vb_tenantworld *w)
     w->spent_ns = 0;
     fly_out(w);
     uint64_t at = next_event(w);
-    if (steps == 0 && !vb_doorbells_pending(vb_dev_doorbells(w->dev)) && at > w->now_ns)
+    if (steps > 0 || vb_doorbells_pending(vb_dev_doorbells(w->dev)))
+        return;
+    vb_tenant_idle(&w->tenant[0]);
+    if (at > w->now_ns)
         w->now_ns = at;
 }
 

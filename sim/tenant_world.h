@@ -24,23 +24,28 @@ enum {
 // bytes are exact.
 struct vb_tenant_book {
     uint64_t incoming; // since it last was seen in a turn
+    uint64_t unbilled; // all of its work since its last turn ended
     uint64_t fetched;  // the end of what was fetched
     uint64_t executed; // and of what was begun
 };
 
 // And of a tenant.
 struct vb_tenant_watch {
-    uint64_t work, incoming; // done, and come in for queue pairs without a turn yet
-    uint64_t incoming_max;   // of one queue pair
-    uint64_t turns;
+    uint64_t work, incoming;    // done, and come in for queue pairs without a turn yet
+    uint64_t incoming_max;      // of one queue pair
+    uint64_t turns;             // that have ended,
+    uint64_t billed;            // and what the NIC has billed then
     bool waits;                 // has had work without a pause
     uint64_t since;             // its own work when that began
     double low[VB_TENANTS_MAX]; // by how much another was ahead of it, at least, since then
     // The turn that is under way, or was the last one: its queue pair (0: none yet), its packets,
-    // completions and entries without a packet, its work, and the poll of its last step.
-    uint32_t turn_qpn, turn_length;
+    // completions and entries without a packet, the blocks that it has fetched, its work, and the
+    // poll of its last step.
+    uint32_t turn_qpn, turn_length, turn_blocks;
     uint64_t turn_work, turn_ns;
+    uint64_t turn_max; // the most work of one
     bool turn_in_line; // it is longer than one before the line
+    bool turn_is_full; // it ends here: it has fetched enough
     // The work and the turns of others when it last had such a turn.
     uint64_t line_work[VB_TENANTS_MAX], line_turns[VB_TENANTS_MAX];
 };
@@ -94,7 +99,7 @@ struct vb_tenantworld {
     uint64_t now_ns, spent_ns;                   // when the poll began, and what it has taken
     struct vb_tenant_flight *flight;
     uint64_t flight_head, flight_tail;
-    uint64_t steps, turns;
+    uint64_t steps;
     uint64_t frames_ns, frames_units; // what frames that came have taken
     struct vb_tenant *hurried;        // the last turn was its, and ended as one before the line
     uint64_t hurried_ns;              // in this poll
@@ -117,6 +122,8 @@ void vb_tenant_act(struct vb_tenant *t);
 // A step of one of its queue pairs, now.
 void vb_tenant_saw(struct vb_tenant *t, const struct vb_step *step);
 int vb_tenant_connect(struct vb_tenant *t, uint32_t i);
+// The NIC has nothing to do.
+void vb_tenant_idle(struct vb_tenant *t);
 
 // By how much others of the NIC can delay a READ of a tenant whose load is below its share, frames
 // that came before its answer aside: docs/hull.md derives it, and this has the simulator's prices.
@@ -126,7 +133,7 @@ uint64_t vb_tenant_bound_ns(uint32_t others);
 uint64_t vb_tenant_line_ns(uint32_t others, uint64_t frames_ns, uint64_t frames_units);
 
 // ---- tenant_watch.c
-// A step, which may be nobody's; `t` is its tenant, or NULL.
+// A step or the end of a turn, which may be nobody's; `t` is its tenant, or NULL.
 void vb_tenant_watch(struct vb_tenantworld *w, struct vb_tenant *t, const struct vb_step *step);
 // The first packet of a probe leaves.
 void vb_tenant_watch_probe(struct vb_tenant *t);

@@ -44,8 +44,8 @@ static void print_help(void)
         "writes garbage into its rings, doorbell records and bells, one floods its queues with\n"
         "READs. Each READ has to be within the longest one alone and a bound, which follows from\n"
         "the length of turns and the number of tenants; frames that came before its answer are\n"
-        "counted apart. Nothing is judged if the tenant READs more than its share pays for\n"
-        "between two visits of the line: then there is no promise.\n"
+        "counted apart. READs beside a company are not judged if the tenant READs more than its\n"
+        "share pays for between two visits of the line: then there is no promise.\n"
         "\n",
         stdout);
     vb_options_help(&table, stdout);
@@ -54,11 +54,13 @@ static void print_help(void)
           stdout);
 }
 
-static const char *verdict(const struct vb_isolation_result *r)
+static const char *verdict(const struct vb_isolation_result *r, uint32_t i)
 {
-    return r->above  ? "not judged: the tenant's load is above its share (see --weight)"
-           : r->kept ? "kept"
-                     : "BROKEN";
+    uint64_t most = r->beside[VB_COMPANY_NONE].turns_max_ns + r->bound_ns;
+
+    return r->beside[i].above                  ? "not judged: the load is above the share"
+           : r->beside[i].turns_max_ns <= most ? "kept"
+                                               : "BROKEN";
 }
 
 static void print_table(const struct vb_isolation_result *r)
@@ -73,8 +75,11 @@ static void print_table(const struct vb_isolation_result *r)
                t->turns_max_ns, t->whole_p50_ns, t->whole_p99_ns);
     }
     uint64_t alone = r->beside[VB_COMPANY_NONE].turns_max_ns;
-    printf("bound: alone + %" PRIu64 " ns = %" PRIu64 " ns, without frames before the answer: %s\n",
-           r->bound_ns, alone + r->bound_ns, verdict(r));
+    printf("bound: alone + %" PRIu64 " ns = %" PRIu64 " ns, without frames before the answer: ",
+           r->bound_ns, alone + r->bound_ns);
+    for (uint32_t i = VB_COMPANY_NONE + 1; i < VB_COMPANIES && r->above; i++)
+        printf("%s%s %s", i > VB_COMPANY_NONE + 1 ? "; " : "", company[i], verdict(r, i));
+    puts(r->above ? " (see --weight)" : r->kept ? "kept" : "BROKEN");
     if (r->violated[0])
         printf("the watch over turns: %s\n", r->violated);
 }
@@ -85,15 +90,16 @@ static void print_json(const struct vb_isolation_result *r)
         const struct vb_isolation_times *t = &r->beside[i];
         printf("%s\"%s\":{\"reads\":%" PRIu64 ",\"nic_p50_ns\":%" PRIu64 ",\"nic_p99_ns\":%" PRIu64
                ",\"nic_max_ns\":%" PRIu64 ",\"nic_max_without_frames_ns\":%" PRIu64
-               ",\"whole_p50_ns\":%" PRIu64 ",\"whole_p99_ns\":%" PRIu64 "}",
+               ",\"whole_p50_ns\":%" PRIu64 ",\"whole_p99_ns\":%" PRIu64 ",\"above_share\":%s}",
                i ? "," : "{", company[i], t->count, t->service_p50_ns, t->service_p99_ns,
-               t->service_max_ns, t->turns_max_ns, t->whole_p50_ns, t->whole_p99_ns);
+               t->service_max_ns, t->turns_max_ns, t->whole_p50_ns, t->whole_p99_ns,
+               t->above ? "true" : "false");
     }
     printf(",\"bound_ns\":%" PRIu64 ",\"violated\":\"%s\",\"above_share\":%s,\"kept\":%s}\n",
            r->bound_ns, r->violated, r->above ? "true" : "false",
-           r->above  ? "null"
-           : r->kept ? "true"
-                     : "false");
+           !r->kept   ? "false"
+           : r->above ? "null"
+                      : "true");
 }
 
 static int run(const struct fields *f)
@@ -113,7 +119,7 @@ static int run(const struct fields *f)
         print_json(&r);
     else
         print_table(&r);
-    return r.violated[0] || (!r.kept && !r.above);
+    return !r.kept;
 }
 
 int vb_cli_sim_isolation(int argc, char **argv)

@@ -358,7 +358,8 @@ bool vb_pu_has_event(const struct vb_pu *pu);
 // When the next timer fires, UINT64_MAX: never. A doorbell or a frame may make work earlier.
 uint64_t vb_pu_deadline(const struct vb_pu *pu);
 
-// Called after every step while set; NULL detaches. Costs nothing while detached.
+// Called after every step while set, and after every turn where there are shares (VB_STEP_TURN);
+// NULL detaches. Costs nothing while detached.
 void vb_pu_observe(struct vb_pu *pu, vb_step_observer *observer, void *ctx);
 // Called in every step that vb_pu_poll() makes in its own order, which an observer would change:
 // for who measures. Without the memory touched, and without entries that run in a loop. NULL

@@ -36,6 +36,7 @@ static void flush_fetched(struct vb_pu *pu, struct vb_qpc *qp)
     flush_send(pu, qp, counter, opcode, syndrome);
 }
 
+// Only the entry's first block is read, and billed.
 static void flush_unfetched(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_sq *sq = &qp->sq;
@@ -47,6 +48,7 @@ static void flush_unfetched(struct vb_pu *pu, struct vb_qpc *qp)
     // Without a length the next entry cannot be found: the rest of the queue goes with this one.
     bool lost = blocks == 0 || blocks > sq->end - counter;
     sq->fetched = lost ? sq->end : counter + blocks;
+    qp->bill.fetched += sq->fetched - counter - 1;
     qp->flushing = true;
     flush_send(pu, qp, counter, ctrl.opcode, VB_SYN_FLUSH);
 }

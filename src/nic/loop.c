@@ -253,18 +253,29 @@ static bool fetch_one(struct vb_pu *pu, struct vb_qpc *qp)
         uint32_t blocks = copy_entry(snap->block, bytes_of(snap->mask), sq->ring,
                                      bytes_of(sq->blocks - 1), bytes_of(counter), sq);
         VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = slot(snap, counter)[3], .qpn = qp->qpn,
-                  .counter = counter, .bytes = blocks * VB_WQEBB_BYTES);
+                  .counter = counter, .bytes = blocks * VB_WQEBB_BYTES, .blocks = blocks);
         sq->fetched += blocks;
         snap->ahead++;
+        if (vb_pu_has_fetched(pu, qp))
+            vb_pu_give_up(pu, VB_TURN_FRAMES - pu->turn_frames);
     }
     snap->filling = fits && room > 1;
     return fits;
 }
 
-// All entries that are open, as deep as is allowed. Returns how many.
-static __attribute__((noinline)) uint32_t fetch_all(struct vb_qpc *qp, struct vb_snapshot *snap)
+// As far as a turn beside those of other shares fetches.
+static inline uint64_t turn_end(const struct vb_pu *pu, const struct vb_qpc *qp, uint64_t end)
 {
-    const uint64_t end = bytes_of(fetch_end(snap, &qp->sq)), mask = bytes_of(snap->mask);
+    uint64_t most = qp->bill.fetched + VB_SHARE_FETCH + 1;
+    return pu->turn_start && most < end ? most : end;
+}
+
+// All entries that are open, as deep as is allowed. Returns how many.
+static __attribute__((noinline)) uint32_t fetch_all(const struct vb_pu *pu, struct vb_qpc *qp,
+                                                    struct vb_snapshot *snap)
+{
+    const uint64_t end = bytes_of(turn_end(pu, qp, fetch_end(snap, &qp->sq)));
+    const uint64_t mask = bytes_of(snap->mask);
     const uint64_t ring_mask = bytes_of(qp->sq.blocks - 1);
     const uint8_t *const ring = qp->sq.ring;
     uint8_t *const block = snap->block;
@@ -386,8 +397,10 @@ static bool drain(struct vb_pu *pu, struct vb_qpc *qp)
     return false;
 }
 
-// Completes what is due, and fetches. False: there is nothing to execute.
-ALWAYS_INLINE bool prepare(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross *c, uint32_t *steps)
+// Completes what is due, and fetches. False: there is nothing to execute, or the turn has fetched
+// enough, and gives up what is left of it.
+ALWAYS_INLINE bool prepare(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross *c, uint32_t left,
+                           uint32_t *steps)
 {
     struct vb_snapshot *snap = &c->snap;
 
@@ -397,8 +410,13 @@ ALWAYS_INLINE bool prepare(struct vb_pu *pu, struct vb_qpc *qp, struct vb_cross 
         if (qp->state != VB_QPS_RTS)
             return false;
     }
-    if (snap->ahead <= qp->fetch_depth / 2 && qp->sq.fetched != qp->sq.end)
-        *steps += fetch_all(qp, snap);
+    if (snap->ahead <= qp->fetch_depth / 2 && qp->sq.fetched != qp->sq.end) {
+        *steps += fetch_all(pu, qp, snap);
+        if (__builtin_expect(vb_pu_has_fetched(pu, qp), 0)) {
+            vb_pu_give_up(pu, left);
+            return false;
+        }
+    }
     return snap->ahead > 0;
 }
 
@@ -408,7 +426,7 @@ static __attribute__((noinline)) uint32_t run_carefully(struct vb_pu *pu, struct
     struct vb_cross *c = qp->cross;
     uint32_t steps = 0, spent = 0, most = VB_TURN_FRAMES - pu->turn_frames, charge;
 
-    while (spent < most && qp->state == VB_QPS_RTS && prepare(pu, qp, c, &steps)) {
+    while (spent < most && qp->state == VB_QPS_RTS && prepare(pu, qp, c, most - spent, &steps)) {
         charge = execute_next(pu, qp);
         if (charge == 0)
             break;
@@ -475,12 +493,13 @@ uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_cross *const c = qp->cross;
     struct vb_local_end end = {.syndrome = VB_SYN_OK};
-    uint32_t steps = 0, spent = pu->turn_frames;
+    const uint32_t before = pu->turn_frames;
+    uint32_t steps = 0, spent = before;
 
     if (__builtin_expect(c->careful, 0))
         return run_carefully(pu, qp);
     while (spent < VB_TURN_FRAMES && end.syndrome == VB_SYN_OK && qp->state == VB_QPS_RTS &&
-           prepare(pu, qp, c, &steps)) {
+           prepare(pu, qp, c, VB_TURN_FRAMES - spent, &steps)) {
         spent += run_some(pu, qp, c, run_length(qp, &c->snap, spent), &end, &steps);
         spent += end.bytes >> qp->charge_shift;
     }
@@ -489,8 +508,8 @@ uint32_t vb_loop_run(struct vb_pu *pu, struct vb_qpc *qp)
         steps++;
         spent++;
     }
-    pu->looped += spent - pu->turn_frames;
-    pu->turn_frames = spent;
+    pu->looped += spent - before;
+    pu->turn_frames += spent - before;
     return steps;
 }
 

@@ -276,8 +276,9 @@ static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
 static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
 {
     bool owes = qp->resp.job_count > 0 || qp->resp.answer != VB_ANSWER_NONE;
+    bool done = qp->req.head != qp->req.una_wr;
 
-    if (qp->req.head != qp->req.una_wr && vb_completer_step(pu, qp))
+    if (done && vb_completer_step(pu, qp))
         return true;
     if (owes && vb_responder_step(pu, qp))
         return true;
@@ -285,7 +286,9 @@ static bool qp_step(struct vb_pu *pu, struct vb_qpc *qp)
         return qp->loops ? vb_loop_step(pu, qp) : vb_requester_step(pu, qp);
     if (qp->state < VB_QPS_SQE || !vb_flush_step(pu, qp))
         return false;
-    pu->turn_frames++; // who posts as fast as it is flushed has no more than its turn
+    // Who posts as fast as it is flushed has no more than its turn. Callers count a completion
+    // where there are several shares.
+    pu->turn_frames += !(done && pu->shares > 1);
     pu->looped++;
     return true;
 }
@@ -307,6 +310,14 @@ static inline bool frames_go_on(const struct vb_pu *pu)
                               vb_timers_next(&pu->timers) <= pu->now_ns);
 }
 
+static void tell_of_turn(const struct vb_pu *pu, const struct vb_qpc *qp)
+{
+    const struct vb_step turn = {.kind = VB_STEP_TURN, .qpn = qp->qpn};
+
+    if (pu->shares && pu->observer)
+        pu->observer(pu->observer_ctx, &turn);
+}
+
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
 // send; or a turn has ended without one, and frames go on.
 static bool run_step(struct vb_pu *pu, bool *frames)
@@ -325,6 +336,7 @@ static bool run_step(struct vb_pu *pu, bool *frames)
         if (!over && pu->tx_full)
             return false; // it keeps its turn until there is room
         end_turn(pu, qp, over);
+        tell_of_turn(pu, qp);
         if (pu->polling && pu->looped >= VB_POLL_LOOPED)
             return false; // the rest next time: frames may have come
         if ((*frames = frames_go_on(pu)))

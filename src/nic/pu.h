@@ -180,6 +180,19 @@ static inline void vb_pu_bill(struct vb_pu *pu, struct vb_qpc *qp)
         vb_share_bill_later(pu, qp);
 }
 
+// Whether the turn, beside those of other shares, has fetched enough.
+static inline bool vb_pu_has_fetched(const struct vb_pu *pu, const struct vb_qpc *qp)
+{
+    return pu->turn_start && qp->sq.fetched - qp->bill.fetched > VB_SHARE_FETCH;
+}
+
+// What is left of the turn is given up, and not billed.
+static inline void vb_pu_give_up(struct vb_pu *pu, uint32_t left)
+{
+    pu->turn_start += left;
+    pu->turn_frames += left;
+}
+
 // An observer or a share has come or gone.
 static inline void vb_pu_choose_poll(struct vb_pu *pu)
 {

@@ -216,6 +216,23 @@ static void append(struct vb_requester *r, struct vb_wr *wr)
     r->fetched_ahead++;
 }
 
+// An entry of several blocks; or one without a length, behind which everything is passed over, and
+// costs nothing.
+static __attribute__((noinline)) void fetched_long(struct vb_pu *pu, struct vb_qpc *qp,
+                                                   uint32_t blocks)
+{
+    struct vb_sq *sq = &qp->sq;
+
+    if (blocks == 0) {
+        qp->bill.fetched += sq->end - sq->fetched - 1;
+        sq->fetched = sq->end;
+        return;
+    }
+    sq->fetched += blocks;
+    if (vb_pu_has_fetched(pu, qp))
+        vb_pu_give_up(pu, VB_TURN_FRAMES - pu->turn_frames);
+}
+
 static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_sq *sq = &qp->sq;
@@ -227,10 +244,14 @@ static bool fetch(struct vb_pu *pu, struct vb_qpc *qp)
     sq->source.counter = sq->fetched;
     sq->source.end = sq->end;
     struct vb_wr *wr = vb_wr_fetch(&pu->pool, &sq->source);
-    sq->fetched = wr->blocks ? sq->fetched + wr->blocks : sq->end;
+    if (__builtin_expect(wr->blocks == 1, 1))
+        sq->fetched++;
+    else
+        fetched_long(pu, qp, wr->blocks);
     append(&qp->req, wr);
     VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = wr->opcode, .qpn = qp->qpn,
-              .counter = wr->counter, .bytes = wr->length, .detail = wr->syndrome);
+              .counter = wr->counter, .bytes = wr->length, .detail = wr->syndrome,
+              .blocks = wr->blocks ? wr->blocks : 1);
     return true;
 }
 

@@ -112,12 +112,14 @@ static bool is_quiet(const struct vb_pu *pu)
     return is_alone(pu) && (pu->shares < 2 || pu->solo_ns + VB_SHARE_QUIET_NS <= pu->now_ns);
 }
 
-// Packets or entries of a turn: as many of the longest as its units pay for, but at least one.
-// Entries of loops may be long lists, and take as long as a packet.
+// Packets or entries of a turn: as many as its units pay for, if all are packets of the path MTU
+// in as many pieces as there can be. An entry of a loop takes as long as one of 4 KB.
 static uint32_t turn_length(const struct vb_pu *pu, const struct vb_qpc *qp, bool early)
 {
     uint32_t units = early && !is_alone(pu) ? VB_SHARE_EARLY_UNITS : VB_SHARE_LINE_UNITS;
-    uint32_t frame = VB_SHARE_FRAME + ((1u << qp->mtu_shift) >> VB_SHARE_BYTES_SHIFT);
+    uint32_t bytes = qp->loops ? VB_MTU_MAX : qp->mtu;
+    uint32_t frame =
+        VB_SHARE_FRAME + (bytes >> VB_SHARE_BYTES_SHIFT) + VB_SHARE_PIECE * (VB_MAX_SGE - 1);
 
     if (is_quiet(pu))
         return VB_TURN_FRAMES;
@@ -269,15 +271,44 @@ void vb_share_turn_ended(struct vb_pu *pu, struct vb_qpc *qp)
 
 // ---- rates
 
-static void set_rate(struct vb_share_rate *r, uint64_t rate_Bps, uint32_t burst_bytes)
+// What is free or promised stays the same bytes at another rate: free_ns and dates move.
+static uint64_t moved(uint64_t at_ns, uint64_t now_ns, const struct vb_share_rate *old,
+                      const struct vb_share_rate *r)
 {
+    bool ahead = at_ns > now_ns;
+    uint64_t span_ns = ahead ? at_ns - now_ns : now_ns - at_ns;
+
+    if (!at_ns || !old->piece_ns || !r->piece_ns ||
+        (old->piece_ns == r->piece_ns && old->piece_bytes == r->piece_bytes))
+        return at_ns;
+    if (!ahead && span_ns > old->burst_ns)
+        span_ns = old->burst_ns;
+    unsigned __int128 other_ns = (unsigned __int128)span_ns * old->piece_bytes * r->piece_ns /
+                                 ((unsigned __int128)old->piece_ns * r->piece_bytes);
+    if (ahead)
+        return now_ns + (uint64_t)other_ns + 1;
+    return other_ns < now_ns ? now_ns - (uint64_t)other_ns : 0;
+}
+
+// `now_ns`: when it changes.
+static void set_rate(struct vb_share_rate *r, uint64_t now_ns, uint64_t rate_Bps,
+                     uint32_t burst_bytes)
+{
+    const struct vb_share_rate old = *r;
     uint64_t burst = burst_bytes ? burst_bytes : VB_PACE_BURST_BYTES;
     uint64_t piece = burst / VB_PACE_RESUME_PART ? burst / VB_PACE_RESUME_PART : 1;
 
     r->piece_bytes = (uint32_t)piece;
     r->piece_ns = rate_Bps ? piece * 1000000000u / rate_Bps + 1 : 0;
     r->burst_ns = rate_Bps ? burst * 1000000000u / rate_Bps : 0;
-    r->free_ns = rate_Bps ? r->free_ns : 0;
+    r->free_ns = rate_Bps ? moved(r->free_ns, now_ns, &old, r) : 0;
+}
+
+// The date of the next piece.
+static uint64_t next_ns(const struct vb_share_rate *r, uint64_t now_ns)
+{
+    uint64_t oldest_ns = now_ns > r->burst_ns ? now_ns - r->burst_ns : 0;
+    return r->free_ns > oldest_ns ? r->free_ns : oldest_ns;
 }
 
 // Pieces that were not used for as long as a burst takes are lost, as tokens of a full bucket are.
@@ -292,8 +323,7 @@ uint64_t vb_share_holds(struct vb_pu *pu, struct vb_qpc *qp)
     if (c->granted > 0 && c->granted_ns + r->burst_ns < now)
         c->granted = 0;
     while (c->granted <= 0) {
-        uint64_t oldest = now > r->burst_ns ? now - r->burst_ns : 0;
-        c->granted_ns = r->free_ns > oldest ? r->free_ns : oldest;
+        c->granted_ns = next_ns(r, now);
         r->free_ns = c->granted_ns + r->piece_ns;
         c->granted += r->piece_bytes;
     }
@@ -310,16 +340,35 @@ bool vb_share_charge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t bytes)
     return c->granted <= 0 && qp->share->rate.free_ns > pu->now_ns;
 }
 
-void vb_share_let_go(struct vb_pu *pu, struct vb_qpc *qp)
+// Part of the piece may have paid for packets that were sent before: that is owed again.
+void vb_share_let_go(const struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_congestion *c = qp->congestion;
     struct vb_share_rate *r = qp->share ? &qp->share->rate : NULL;
-    bool promised = c->granted > 0 && c->granted_ns > pu->now_ns;
 
-    if (promised && r && r->free_ns > r->piece_ns)
+    if (c->granted <= 0)
+        return;
+    if (r && r->free_ns > r->piece_ns && c->granted_ns > pu->now_ns) {
         r->free_ns -= r->piece_ns;
-    if (c->granted > 0)
+        c->granted -= r->piece_bytes;
+    } else {
         c->granted = 0;
+    }
+}
+
+// A queue pair that goes leaves what it owes to the others.
+static void leave_debt(const struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_congestion *c = qp->congestion;
+    struct vb_share_rate *r = &qp->share->rate;
+
+    if (!c || !r->piece_ns)
+        return;
+    vb_share_let_go(pu, qp);
+    if (c->granted < 0)
+        r->free_ns =
+            next_ns(r, pu->now_ns) + (uint64_t)-c->granted * r->piece_ns / r->piece_bytes + 1;
+    c->granted = 0;
 }
 
 // ---- life
@@ -334,17 +383,53 @@ static bool is_legal(const struct vb_share_attr *attr)
     return attr->weight <= VB_SHARE_WEIGHT_MAX && attr->rate_Bps <= VB_SHARE_RATE_MAX;
 }
 
-// A rate is for all units together: each that has queue pairs of the share has a part.
+// No unit has sent anything since.
+static uint64_t latest_ns(const struct vb_dev *dev)
+{
+    uint64_t ns = 0;
+
+    for (uint32_t i = 0; i < dev->pu_count; i++)
+        ns = dev->pu[i]->now_ns > ns ? dev->pu[i]->now_ns : ns;
+    return ns;
+}
+
+// Pieces that queue pairs wait for come later at a lower rate, and sooner at a higher one: if they
+// stayed there, each change to a lower one would make a wait longer that has not become shorter.
+static void move_pieces(const struct vb_dev *dev, const struct vb_share_part *s, uint64_t now_ns,
+                        const struct vb_share_rate *old)
+{
+    for (uint32_t i = 0, left = dev->qp_count; left > 0; i++) {
+        const struct vb_qpc *qp = dev->qps[i];
+        if (!qp)
+            continue;
+        left--;
+        struct vb_congestion *c = qp->share == s ? qp->congestion : NULL;
+        if (!c || c->granted <= 0 || c->granted_ns <= now_ns)
+            continue;
+        bool waits = c->resume.deadline_ns == c->granted_ns;
+        c->granted_ns = moved(c->granted_ns, now_ns, old, &s->rate);
+        if (waits)
+            vb_timer_arm(&qp->pu->timers, &c->resume, c->granted_ns);
+    }
+}
+
+// A rate is for all units together: each that has queue pairs of the share has a part. Time without
+// any earns a unit nothing.
 static void divide_rate(const struct vb_dev *dev, struct vb_share *share)
 {
     const struct vb_share_attr *a = &share->attr;
-    uint64_t parts = 0;
+    uint64_t parts = 0, now_ns = latest_ns(dev);
 
     for (uint32_t i = 0; i < dev->pu_count; i++)
         parts += share->part[i].users > 0;
     uint64_t part_Bps = a->rate_Bps ? a->rate_Bps / (parts ? parts : 1) + 1 : 0;
-    for (uint32_t i = 0; i < dev->pu_count; i++)
-        set_rate(&share->part[i].rate, part_Bps, a->burst_bytes);
+    for (uint32_t i = 0; i < dev->pu_count; i++) {
+        struct vb_share_part *s = &share->part[i];
+        const struct vb_share_rate old = s->rate;
+        set_rate(&s->rate, s->users ? now_ns : s->left_ns, part_Bps, a->burst_bytes);
+        if (s->users && old.piece_ns && s->rate.piece_ns != old.piece_ns)
+            move_pieces(dev, s, now_ns, &old);
+    }
 }
 
 static void apply(const struct vb_dev *dev, struct vb_share *share)
@@ -545,19 +630,30 @@ void vb_share_join(struct vb_pu *pu, struct vb_qpc *qp, struct vb_share *share)
         return;
     share->users++;
     qp->share = &share->part[pu->index];
-    if (qp->share->users++ == 0)
+    if (qp->share->users++ == 0) {
+        if (qp->share->rate.free_ns)
+            qp->share->rate.free_ns += latest_ns(pu->dev) - qp->share->left_ns;
         divide_rate(pu->dev, share);
+    }
     qp->entry_max = VB_SHARE_ENTRY_MAX;
+    if (qp->fetch_depth > VB_SHARE_FETCH)
+        qp->fetch_depth = VB_SHARE_FETCH;
     qp->charge_shift = VB_SHARE_BYTES_SHIFT; // memory is no cheaper here than in packets
 }
 
 void vb_share_quit(struct vb_qpc *qp)
 {
-    if (!qp->share)
+    const struct vb_pu *pu = qp->send_cq->pu;
+    struct vb_share_part *s = qp->share;
+
+    if (!s)
         return;
-    qp->share->of->users--;
-    if (--qp->share->users == 0)
-        divide_rate(qp->send_cq->pu->dev, qp->share->of);
+    leave_debt(pu, qp);
+    s->of->users--;
+    if (--s->users > 0)
+        return;
+    s->left_ns = latest_ns(pu->dev);
+    divide_rate(pu->dev, s->of);
 }
 
 void vb_share_init_rest(struct vb_pu *pu)

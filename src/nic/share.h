@@ -21,10 +21,12 @@ enum {
     // In units (below): how long a turn is in the line and before it, after how much of a poll no
     // further turn begins, and after how many units of frames the shares before the line have a
     // turn each. All of it holds while other shares have work, or had some not long ago.
-    VB_SHARE_LINE_UNITS = 96,
-    VB_SHARE_EARLY_UNITS = 32,
+    VB_SHARE_LINE_UNITS = 156,
+    VB_SHARE_EARLY_UNITS = 39,
     VB_SHARE_POLL_UNITS = 32,
     VB_SHARE_SLICE_UNITS = 64,
+    VB_SHARE_FETCH = 16, // most entries that are fetched ahead. A long entry ends a turn that has
+                         // fetched more blocks than this
     VB_SHARE_QUIET_NS = 2000000, // a share that had no work for so long is not waited for
     // What work costs, in units. One is an entry that makes no packet: of a loop, or flushed.
     VB_SHARE_TURN = 4,         // a turn, if only for nothing
@@ -59,6 +61,7 @@ struct vb_share_part {
     uint64_t spent; // units ever
     uint64_t turns;
     struct vb_share_rate rate;
+    uint64_t left_ns; // when its last queue pair went
 };
 
 struct vb_share {
@@ -104,6 +107,6 @@ uint64_t vb_share_holds(struct vb_pu *pu, struct vb_qpc *qp);
 // So many bytes have left. Returns whether the next packet will have to wait.
 bool vb_share_charge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t bytes);
 // A queue pair with a rate wants nothing any more: a piece that it waits for is the share's again.
-void vb_share_let_go(struct vb_pu *pu, struct vb_qpc *qp);
+void vb_share_let_go(const struct vb_pu *pu, struct vb_qpc *qp);
 
 #endif

@@ -15,6 +15,8 @@ enum vb_step_kind {
     VB_STEP_COMPLETE,  // one completion entry was written
     VB_STEP_TIMER,     // one timer fired
     VB_STEP_DROP,      // the answer to a repeated READ was given up: its memory is gone
+    VB_STEP_TURN, // no step: where there are shares, a turn of the queue pair has ended and was
+                  // billed; only observers are told
 };
 
 // What a requester's timer is for; a completion queue's has no kind.
@@ -57,6 +59,7 @@ struct vb_step {
     uint32_t cqn;     // COMPLETE
     uint32_t psn;     // frames, DROP
     uint32_t bytes;   // payload moved
+    uint32_t blocks;  // FETCH: of the send queue, that the WQE covers; 1 if it has no length
     uint64_t counter; // FETCH, EXEC, COMPLETE: the WQE's counter in its queue
     // Host memory touched; the list is good until the next step.
     const struct vb_touch *touch;

@@ -17,7 +17,7 @@ enum {
     FORGE_SENT_MAX = 4096,     // frames kept
     FORGE_FEED_MAX = 256,      // frames of one batch
     FORGE_PEER_QPN = 0x00beef,
-    FORGE_STEP_KINDS = VB_STEP_DROP + 1,
+    FORGE_STEP_KINDS = VB_STEP_TURN + 1,
 };
 
 struct forge_opts {

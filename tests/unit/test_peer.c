@@ -133,6 +133,25 @@ static void test_a_failed_queue_pair_gives_its_share_back(void **state)
     forge_close(f);
 }
 
+// What it wanted to send again was acknowledged while it waited: those behind it need its place.
+static void test_a_late_ack_takes_it_out_of_line(void **state)
+{
+    (void)state;
+    struct forge *f = open_with(WINDOW, WINDOW);
+    const struct vb_peer *peer = f->ctx->peer;
+    f->now_ns = 1000000;
+    forge_post(f, 1, VB_WR_SEND, 0, 64 * MTU);
+    forge_run(f);
+    forge_nak(f, 110, VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+    assert_int_equal(f->sent_count, 64 + 32);
+    assert_int_equal(peer->open, 0); // it waits for more room
+    forge_ack(f, 100 + 63);
+    assert_int_equal(f->sent_count, 64 + 32);
+    assert_int_equal(peer->in_flight, 0);
+    assert_int_equal(peer->open, peer->window);
+    forge_close(f);
+}
+
 // Nobody may keep the window for a peer that does not answer: others need it.
 static void test_who_hears_nothing_asks_with_one_packet(void **state)
 {
@@ -183,6 +202,7 @@ static void test_who_waits_for_ever_has_a_window_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_late_ack_takes_it_out_of_line),
         cmocka_unit_test(test_a_full_window_grows),
         cmocka_unit_test(test_a_window_that_is_not_used_does_not_grow),
         cmocka_unit_test(test_losses_halve_it_to_the_least),

@@ -153,6 +153,115 @@ static void test_pieces_come_back(void **state)
     loop_close(&t.r);
 }
 
+// The queue pair is destroyed and made anew.
+static struct vb_qpc *make_again(struct loop_queue *q, uint32_t share)
+{
+    const struct vb_qpc_attr attr = {.pd = q->rig->pd,
+                                     .send_cqn = q->cq.cqn,
+                                     .recv_cqn = q->cq.cqn,
+                                     .sq_ring = q->ring,
+                                     .sq_blocks = q->blocks,
+                                     .dbrec = q->dbrec,
+                                     .share = share};
+
+    assert_int_equal(vb_dev_qp_destroy(q->rig->dev, q->qpn), 0);
+    assert_int_equal(vb_dev_qp_create(q->rig->dev, &attr, &q->qpn), 0);
+    return vb_dev_qp(q->rig->dev, q->qpn);
+}
+
+// Packets of 4000 bytes, as many as may leave now; the last one is longer than what is left of its
+// piece.
+static uint64_t send_long(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    uint64_t sent = 0;
+
+    for (; vb_share_holds(pu, qp) == 0; sent += 4000)
+        vb_share_charge(pu, qp, 4000);
+    return sent;
+}
+
+// What a queue pair sent in advance is not forgotten when it goes, or when it is reset.
+static void test_a_debt_outlives_its_queue_pair(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    for (int resets = 0; resets < 2; resets++) {
+        open_rated(&t, RATE_BPS);
+        struct vb_pu *pu = vb_dev_pu(t.r.dev);
+        for (; pu->now_ns < 1000000000; pu->now_ns += 100000) {
+            t.sent[0] += send_long(pu, t.qp[0]);
+            if (resets)
+                vb_congestion_reset(pu, t.qp[0]);
+            else
+                t.qp[0] = make_again(&t.r.queue[0], t.share);
+        }
+        assert_in_range(t.sent[0], RATE_BPS * 95 / 100, RATE_BPS * 103 / 100);
+        loop_close(&t.r);
+    }
+}
+
+// A queue pair on one unit sends every 20 ms, which a burst takes; one on the other unit sends
+// whenever it may, and is there every other `part_ms`.
+static uint64_t send_on_two(uint64_t part_ms, uint64_t until_ms)
+{
+    struct loop_rig r;
+    uint64_t sent = 0;
+
+    loop_open(&r, 2);
+    uint32_t share = make_share(r.dev, 0, RATE_BPS);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share});
+    struct loop_queue *other = loop_queue(&r, &(struct loop_opts){.share = share, .unit = 1});
+    struct vb_qpc *stays = vb_dev_qp(r.dev, q->qpn), *comes = vb_dev_qp(r.dev, other->qpn);
+    for (uint64_t ms = 0; ms < until_ms; ms++) {
+        bool here = ms / part_ms % 2 == 0;
+        stays->pu->now_ns = comes->pu->now_ns = ms * 1000000;
+        if (here != (comes->share != NULL))
+            comes = make_again(other, here ? share : 0);
+        if (here)
+            sent += send_long(comes->pu, comes);
+        if (ms % 20 == 0)
+            sent += send_long(stays->pu, stays);
+    }
+    loop_close(&r);
+    return sent;
+}
+
+// Units whose queue pairs come and go have no more than the rate together.
+static void test_a_rate_while_units_come_and_go(void **state)
+{
+    (void)state;
+    for (uint64_t part_ms = 1; part_ms <= 64; part_ms *= 2)
+        assert_in_range(send_on_two(part_ms, 2000), 0, 2 * RATE_BPS * 103 / 100);
+}
+
+// A queue pair that waits for a piece waits no longer than at the lowest part of the rate, however
+// often its unit's part changes.
+static void test_a_wait_while_units_come_and_go(void **state)
+{
+    struct loop_rig r;
+    uint64_t now_ns = 1000000000, end_ns = now_ns + 2 * (4000 + 4096) * (1000000000u / RATE_BPS);
+
+    (void)state;
+    loop_open(&r, 2);
+    uint32_t share = make_share(r.dev, 0, RATE_BPS);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share});
+    struct loop_queue *other = loop_queue(&r, &(struct loop_opts){.share = share, .unit = 1});
+    struct vb_qpc *waits = vb_dev_qp(r.dev, q->qpn), *comes = vb_dev_qp(r.dev, other->qpn);
+    for (int i = 0; i < 2; i++) { // a burst, and one packet more
+        waits->pu->now_ns = comes->pu->now_ns = now_ns += 1000;
+        assert_true(send_long(waits->pu, waits) > 0);
+    }
+    assert_true(vb_congestion_holds(waits->pu, waits));
+    for (; now_ns < end_ns; now_ns += 100000) {
+        waits->pu->now_ns = comes->pu->now_ns = now_ns;
+        comes = make_again(other, comes->share ? 0 : share);
+    }
+    assert_true(waits->congestion->resume.deadline_ns <= end_ns);
+    assert_true(waits->congestion->granted_ns <= end_ns);
+    loop_close(&r);
+}
+
 // Through the requester: a long WRITE keeps to it, and goes on when it is lifted.
 static void test_requests_keep_the_share_s_rate(void **state)
 {
@@ -207,6 +316,9 @@ int main(void)
         cmocka_unit_test(test_a_rate_changes),
         cmocka_unit_test(test_a_rate_comes_later),
         cmocka_unit_test(test_pieces_come_back),
+        cmocka_unit_test(test_a_debt_outlives_its_queue_pair),
+        cmocka_unit_test(test_a_rate_while_units_come_and_go),
+        cmocka_unit_test(test_a_wait_while_units_come_and_go),
         cmocka_unit_test(test_requests_keep_the_share_s_rate),
         cmocka_unit_test(test_a_marked_datagram_is_not_answered),
     };

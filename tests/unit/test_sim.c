@@ -106,6 +106,22 @@ static void test_no_end_by_retries_in_a_healed_network(void **state)
     pass(seeds, sizeof seeds / sizeof *seeds);
 }
 
+// Queue pairs of a share were destroyed or reset while they owed it bytes, and went from one unit
+// to the other: all of that added to its rate.
+static void test_rate_of_queue_pairs_that_come_and_go(void **state)
+{
+    (void)state;
+    run_as(&(struct vb_sim_opts){.seed = 35197598, .chains = VB_SIM_CHAINS_NONE});
+    run_as(&(struct vb_sim_opts){.seed = 91000677, .chains = VB_SIM_CHAINS_NONE});
+}
+
+// Alpha decays often and slowly, so what the NIC rounds down adds up.
+static void test_rate_of_rounded_alpha(void **state)
+{
+    (void)state;
+    run_as(&(struct vb_sim_opts){.seed = 173665544, .chains = VB_SIM_CHAINS_NONE});
+}
+
 // Each was a violation where two parts met that had passed alone: shares, rates, polls as in
 // production, and the model's timers and books.
 static void test_seeds_that_once_failed(void **state)
@@ -413,6 +429,8 @@ int main(void)
         cmocka_unit_test(test_a_seed_replays_event_by_event),
         cmocka_unit_test(test_tracing_changes_nothing),
         cmocka_unit_test(test_no_end_by_retries_in_a_healed_network),
+        cmocka_unit_test(test_rate_of_queue_pairs_that_come_and_go),
+        cmocka_unit_test(test_rate_of_rounded_alpha),
         cmocka_unit_test(test_seeds_that_once_failed),
         cmocka_unit_test(test_lost_read_request),
         cmocka_unit_test(test_answer_held_to_the_last_attempt),

@@ -311,7 +311,7 @@ static void test_others_may_ring(void **state)
             forge_post(f, i, VB_WR_WRITE, 0, 16 * 1024);
         vb_pu_poll(f->pu, f->now_ns);
         uint32_t sent = vb_pu_txq(f->pu)->count;
-        uint32_t frame = VB_SHARE_FRAME + f->opts.mtu / 256;
+        uint32_t frame = VB_SHARE_FRAME + f->opts.mtu / 256 + VB_MAX_SGE - 1; // in pieces
         uint32_t all = 8 * 16 * 1024 / f->opts.mtu;
         assert_int_equal(sent, shares > 1 ? VB_SHARE_LINE_UNITS / frame : all);
         assert_int_equal(vb_pu_has_more(f->pu), shares > 1);
@@ -400,6 +400,106 @@ static void test_queue_pairs_go_in_their_turn(void **state)
     uint64_t before = loop_word(&r, 8);
     vb_pu_poll(vb_dev_pu(r.dev), r.now_ns);
     assert_true(loop_word(&r, 8) > before);
+    loop_close(&r);
+}
+
+// ---- the length of turns
+
+enum {
+    TURN_UNITS_MAX = 197, // sim/TURNS.md derives it
+    LONG_BYTES = 960,     // inline, in an entry of 16 blocks
+};
+
+// The dearest turn of share `share` until there is nothing to do, by steps or by short polls.
+static uint64_t dearest_turn(struct vb_dev *dev, uint32_t share, uint64_t now_ns, uint32_t turns)
+{
+    struct vb_share_facts before = facts_of(dev, share), facts = before;
+    uint64_t most = 0;
+
+    while (facts.turns < turns && vb_pu_step(vb_dev_pu(dev), now_ns).kind != VB_STEP_NONE) {
+        facts = facts_of(dev, share);
+        if (facts.turns > before.turns && facts.units - before.units > most)
+            most = facts.units - before.units;
+        if (facts.turns > before.turns)
+            before = facts;
+    }
+    return most;
+}
+
+static void test_long_entries_end_a_turn(void **state)
+{
+    static const uint8_t bytes[LONG_BYTES];
+    const struct vb_sge sge = {(uintptr_t)bytes, LONG_BYTES, 0};
+    struct forge_opts o = forge_defaults();
+
+    (void)state;
+    o.send_depth = 16;
+    o.inline_bytes = LONG_BYTES;
+    struct forge *f = forge_open(&o);
+    make_share(f->dev, 0, 0);
+    make_share(f->dev, 0, 0); // so turns are short
+    for (uint32_t i = 0; i < 16; i++)
+        forge_post_send(f, &(struct vb_send_wr){.wr_id = i,
+                                                .opcode = VB_WR_WRITE,
+                                                .sge = &sge,
+                                                .num_sge = 1,
+                                                .flags = VB_WR_INLINE,
+                                                .rkey = 7,
+                                                .raddr = 0x1000});
+    uint64_t most = dearest_turn(f->dev, 0, f->now_ns, 1000);
+    assert_in_range(most, 16, TURN_UNITS_MAX);
+    forge_close(f);
+}
+
+// Packets in 16 pieces take long, however short they are.
+static void test_short_packets_in_pieces_end_a_turn(void **state)
+{
+    struct forge_opts o = forge_defaults();
+    struct vb_sge sge[VB_MAX_SGE];
+
+    (void)state;
+    o.mtu = 256;
+    o.sges = VB_MAX_SGE;
+    struct forge *f = forge_open(&o);
+    make_share(f->dev, 0, 0);
+    make_share(f->dev, 0, 0);
+    for (uint32_t i = 0; i < VB_MAX_SGE; i++)
+        sge[i] = (struct vb_sge){forge_addr(f, 64 * i), 16, f->key};
+    for (uint32_t i = 0; i < 16; i++)
+        forge_post_send(f, &(struct vb_send_wr){.wr_id = i,
+                                                .opcode = VB_WR_WRITE,
+                                                .sge = sge,
+                                                .num_sge = VB_MAX_SGE,
+                                                .rkey = 7,
+                                                .raddr = 0x1000});
+    uint32_t most = 0, sent = 0, before = 0, turns = 0;
+    while (vb_pu_step(f->pu, f->now_ns).kind != VB_STEP_NONE) {
+        if (f->steps[VB_STEP_TURN] != turns)
+            sent = before; // the step is the next turn's
+        turns = f->steps[VB_STEP_TURN];
+        before = f->steps[VB_STEP_FRAME_OUT];
+        most = before - sent > most ? before - sent : most;
+    }
+    assert_in_range(most, 2, 6);
+    forge_close(f);
+}
+
+// Whatever depth of fetching ahead its owner asks for.
+static void test_a_turn_fetches_so_many_entries(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 0);
+    make_share(r.dev, 0, 0);
+    struct loop_queue *q = loop_queue(
+        &r, &(struct loop_opts){.managed = true, .blocks = 1, .share = share, .depth = 4096});
+    struct vb_code count = loop_count_up(&r, 0);
+    count.fm_ce_se = 0;
+    loop_put(q, count);
+    keep_open(&r);
+    assert_in_range(dearest_turn(r.dev, share, r.now_ns, 50), 8, TURN_UNITS_MAX);
     loop_close(&r);
 }
 
@@ -641,6 +741,27 @@ static void test_flushing_what_was_ahead_costs(void **state)
     loop_close(&r);
 }
 
+// Behind an entry without a length nothing is read, and nothing billed.
+static void test_garbage_costs_what_is_read(void **state)
+{
+    (void)state;
+    for (uint32_t fails = 0; fails < 2; fails++) {
+        struct forge *f = forge_open(NULL);
+        make_share(f->dev, 0, 0);
+        if (fails)
+            forge_modify(f, VB_QPS_ERR);
+        forge_run(f);
+        uint64_t before = units(f);
+        memset(f->qp.sq.ring, 0, (size_t)f->qp.sq.blocks * VB_WQEBB_BYTES);
+        f->qp.dbrec[VB_DBREC_SQ] = htobe32(f->qp.sq.blocks);
+        vb_doorbell_ring(vb_dev_doorbells(f->dev), f->qp.qpn);
+        forge_run(f);
+        assert_true(f->qp.sq.blocks >= 16);
+        assert_in_range(units(f) - before, VB_SHARE_TURN + 2, 2 * VB_SHARE_TURN + 3);
+        forge_close(f);
+    }
+}
+
 // Nor for rounds that are open, and never run.
 static void test_open_rounds_cost_nothing(void **state)
 {
@@ -805,6 +926,10 @@ int main(void)
         cmocka_unit_test(test_a_start_costs_nothing),
         cmocka_unit_test(test_pieces_cost),
         cmocka_unit_test(test_copies_cost),
+        cmocka_unit_test(test_long_entries_end_a_turn),
+        cmocka_unit_test(test_short_packets_in_pieces_end_a_turn),
+        cmocka_unit_test(test_a_turn_fetches_so_many_entries),
+        cmocka_unit_test(test_garbage_costs_what_is_read),
         cmocka_unit_test(test_flushing_costs),
         cmocka_unit_test(test_flushing_what_was_ahead_costs),
         cmocka_unit_test(test_open_rounds_cost_nothing),
