@@ -96,7 +96,7 @@ def judges_for(root, what, seeds):
     cm = seed_judges(5 * seeds if what == "any" else seeds, "--cm")
     if what == "any":
         return unit_judges(root) + core + chain + cm
-    return {"core": core, "chain": unit_judges(root) + chain, "cm": cm}[what]
+    return {"core": core + unit_judges(root), "chain": unit_judges(root) + chain, "cm": cm}[what]
 
 
 def classify(status, output):
