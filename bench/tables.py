@@ -9,7 +9,8 @@ Raw outputs stay in build/bench/NAME.json. A table that fails leaves its block a
     bench/tables.py --stale      only those that the code has changed under, or never measured
     bench/tables.py --list       measure nothing: names of all, or with --stale of those
     bench/tables.py --trial NAME one short round, printed and not written anywhere
-    bench/tables.py --check      measure nothing: are the blocks whole, and the text without figures?
+    bench/tables.py --check      measure nothing: are the blocks whole, their commits in the history,
+                                 and the text without figures?
 """
 import argparse
 import datetime
@@ -138,6 +139,26 @@ def problems(path, text):
         yield f"{path}: '{match[0]}' stands outside of any table: a rerun would not change it"
 
 
+def no_history():
+    """Why commits cannot be looked up here, or None if they can."""
+    shallow = git("rev-parse", "--is-shallow-repository")
+    if shallow.returncode:
+        return "no git repository"
+    return "a shallow clone" if shallow.stdout.strip() == "true" else None
+
+
+def unknown_commits(path, text):
+    """Tables that name a commit which the history does not have, or code that was never committed."""
+    for name, body in BLOCK.findall(text):
+        at = STAMP.search(body) or UNMEASURED.search(body)
+        if not at:
+            continue
+        if at.re is STAMP and at[2]:
+            yield f"{path}: the table of {name} was measured with changes that no commit has"
+        if git("merge-base", "--is-ancestor", at[1], "HEAD").returncode:
+            yield f"{path}: the table of {name} names commit {at[1]}, which is not in the history"
+
+
 def is_stale(name, text):
     body = dict(BLOCK.findall(text)).get(name, "")
     at = STAMP.search(body)
@@ -181,6 +202,10 @@ def main():
         parser.error(f"there is no table '{unknown[0]}'; there are {', '.join(TABLES)}")
     if options.check:
         wrong = [line for path in (PERFORMANCE, REDN) for line in problems(path, read(path))]
+        if without := no_history():
+            print(f"tables.py: commits are not looked up: {without}", file=sys.stderr)
+        else:
+            wrong += [line for path in (PERFORMANCE, REDN) for line in unknown_commits(path, read(path))]
         print("\n".join(wrong) or "tables.py: every block is whole")
         return 1 if wrong else 0
     names = options.names or list(TABLES)

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/performance.md: every block is whole, and the generator makes rows of what
-commands print or says in one line what is missing."""
+"""The tables of docs/performance.md: every block is whole, its commit is in the history, and the
+generator makes rows of what commands print or says in one line what is missing."""
 
 import json
 import os
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 from command import WithFiles, main
 
@@ -206,6 +207,48 @@ class Blocks(unittest.TestCase):
         head = tables.commit()
         stamped = STAMPED.replace("0123456789ab", head)
         self.assertEqual(tables.is_stale("udp", self.document(udp=stamped)), head.endswith("-dirty"))
+
+
+class History(WithFiles):
+    """Commits that tables name, in a clone that has all of them."""
+
+    def setUp(self):
+        super().setUp()
+        if reason := tables.no_history():
+            self.skipTest(reason)
+
+    def wrong(self, block):
+        return list(tables.unknown_commits("a.md", f"<!-- bench: udp -->\n{block}<!-- end -->\n"))
+
+    def test_the_documents(self):
+        for path in (tables.PERFORMANCE, tables.REDN):
+            self.assertEqual(list(tables.unknown_commits(path, tables.read(path))), [])
+
+    def test_commits(self):
+        head = tables.git("rev-parse", "--short=12", "HEAD").stdout.strip()
+        unmeasured = "*Not measured since commit {}: `bench/tables.py udp` fills this in.*\n"
+        self.assertEqual(self.wrong(STAMPED.replace("0123456789ab", head)), [])
+        self.assertEqual(self.wrong(unmeasured.format(head[:7])), [])
+        for block in (STAMPED, unmeasured.format("0123456")):
+            found, = self.wrong(block)
+            self.assertRegex(found, "^a.md: the table of udp names commit 012345.*, which is not in the history$")
+        self.assertEqual(self.wrong(STAMPED.replace("0123456789ab", head + "-dirty")),
+                         ["a.md: the table of udp was measured with changes that no commit has"])
+
+    def test_a_commit_of_another_history(self):
+        """It is among the objects, and no ancestor of the checked-out commit."""
+        def git(*words):
+            done = subprocess.run(["git", "-C", self.dir.name, "-c", "user.name=a", "-c", "user.email=a@b", *words],
+                                  capture_output=True, text=True, check=True)
+            return done.stdout.strip()
+        with unittest.mock.patch.object(tables, "ROOT", self.dir.name):
+            self.assertEqual(tables.no_history(), "no git repository")
+            git("init", "-q")
+            git("commit", "-q", "--allow-empty", "-m", "one")
+            left = git("rev-parse", "--short=12", "HEAD")
+            self.assertEqual((tables.no_history(), self.wrong(STAMPED.replace("0123456789ab", left))), (None, []))
+            git("commit", "-q", "--amend", "--allow-empty", "-m", "another")
+            self.assertEqual(len(self.wrong(STAMPED.replace("0123456789ab", left))), 1)
 
 
 class Commands(WithFiles):
