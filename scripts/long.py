@@ -59,6 +59,10 @@ def parts(build, seed):
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
         ("planted", "tests/suite/planted.py", ALL + ["tests", "sim", "scripts", "fuzz"]),
     ]
+    sanitized = f"scripts/sanitized.sh {build}"
+    unit = ALL + ["sim", "tests/unit", "tests/CMakeLists.txt", "scripts/sanitized.sh", "scripts/flavour.sh"]
+    rows += [("asan-rest", f"{sanitized} asan sim isolation", unit),
+             ("tsan-rest", f"{sanitized} tsan chain_silence offload_refusal process service_death", unit)]
     mutants = f"sim/mutants/mutants.py --build {build}"
     judges = SIM + ["tests/unit"]
     rows += [(f"mutants-{name}", f"{mutants} --set {name}", judges) for name in ("core", "chain", "cm")]

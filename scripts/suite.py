@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""suite.py BUILD [CTEST-OPTION...]: runs every test of a build tree once, in four places,
-of which a test that computes takes two (tests/CMakeLists.txt).
+"""suite.py BUILD [CTEST-OPTION...]: runs every test of a build tree once, in eight places,
+of which a test that computes takes four (tests/CMakeLists.txt).
 
 Nothing is run a second time: a test that fails or times out makes the run fail. Afterwards it reads
 what the tests printed. With CI=true each skip is a failure, whichever framework reports it, unless
@@ -117,7 +117,7 @@ def main():
     log.unlink(missing_ok=True)
     began = time.monotonic()
     done = subprocess.run(
-        ["ctest", "--test-dir", build, "--output-on-failure", "--no-label-summary", "-j4",
+        ["ctest", "--test-dir", build, "--output-on-failure", "--no-label-summary", "-j8",
          "--timeout", str(DEFAULT_TIMEOUT_S), "--output-junit", log,
          "--test-output-size-passed", str(OUTPUT_BYTES), *sys.argv[2:]],
         env={**os.environ, "VERBENA_SEED": str(seed)}, check=False)

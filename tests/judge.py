@@ -178,10 +178,13 @@ def options(description, full=None):
     return parser
 
 
-def run(test, links=False):
-    """Runs test() and exits with its outcome; `links`: it needs a network of its own."""
+def run(test, links=False, prepare=None):
+    """Runs test() and exits with its outcome; `links`: it needs a network of its own. `prepare()` runs
+    before, in the machine's network, where packages can be downloaded."""
     stop_on_signals()
     try:
+        if prepare:
+            prepare()
         own_network(links)
         test()
     except Skip as skip:

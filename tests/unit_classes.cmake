@@ -26,20 +26,24 @@ set(one_thread
 set(simulators sim sim_chains sim_cm sim_turns)
 # Many processes that wait for each other most of the time, on code that others have under a sanitizer.
 set(crowds hull_address sharing town)
-# Threads that others have under the thread sanitizer; most of it is what exit() and _exit() leave.
-set(ends process)
-# A rate over many programs, of code that others have under a sanitizer.
-set(rates chain_mutants)
+# Threads that others have under the thread sanitizer. Most of it is what exit(), _exit() and a kill at any
+# instruction leave, or much work of one thread beside a helper.
+set(ends chain_silence offload_refusal process service_death)
+# Long computations, of code that others have under a sanitizer: a rate over many programs, and many worlds
+# of the simulator, of which asan.sim has others.
+set(long chain_mutants isolation sim)
 # Digests of what random calls make: arguments are drawn in an order that C leaves to the compiler.
 set(digests chain_build_walk chain_pages wr_fields)
 # They count what the C library's allocator hands out; sanitizers have another one.
 set(counting footprint)
-set(waiting auto channel hull_clock hull_managers inspect managers udp_room units_park)
+# How much of a core they use: at most a third, and half or so.
+set(waiting_tests auto channel hull_clock hull_managers inspect managers process udp_room units units_park)
+set(half_tests helper host_cm hull_address offload_service service_death)
 # They listen on ::1, of which there is one.
 set(on_loopback6 chain_load channel fork group helper host_cm host_verbs offload_refusal
     offload_service state udp6)
 
 set(not_plain ${pure})
-list(REMOVE_ITEM not_plain ${rates} ${digests})
-set(not_asan ${crowds} ${rates} ${digests} ${counting})
+list(REMOVE_ITEM not_plain ${long} ${digests})
+set(not_asan ${crowds} ${long} ${digests} ${counting})
 set(not_tsan ${pure} ${one_thread} ${simulators} ${crowds} ${ends} ${counting})

@@ -13,9 +13,11 @@ import logging
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "linux")]
@@ -38,6 +40,12 @@ DEVICE = "veth0"
 MTU = 4200
 ROCE_PORT = 4791
 RUN_LIMIT_S = 60
+LAST_PACKET = b"the capture ends here"
+SEND_LAST = ("import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)"
+             f".sendto({LAST_PACKET!r}, ({SERVER_IP!r}, {ROCE_PORT}))")
+FRAME_MAX = 8192
+PCAP_HEADER_BYTES = 24
+RECORD = struct.Struct("<IIII")  # seconds, microseconds, bytes captured, bytes sent
 OFFLOADS = ("tx", "rx", "tso", "gso", "gro", "tx-udp-segmentation")
 CAPTURE_BUFFER_KB = 65536
 FRAMES_FOR_SCAPY = 400  # of a capture, more or less
@@ -122,6 +130,18 @@ def joined_namespaces():
         yield server, client
 
 
+def drop_last(path):
+    """Takes the packet that ends a capture out of it."""
+    content, at = pathlib.Path(path).read_bytes(), PCAP_HEADER_BYTES
+    while at < len(content):
+        end = at + RECORD.size + RECORD.unpack_from(content, at)[2]
+        if LAST_PACKET in content[at:end]:
+            content = content[:at] + content[end:]
+        else:
+            at = end
+    pathlib.Path(path).write_bytes(content)
+
+
 @contextlib.contextmanager
 def captured(side, path):
     """Captures RoCE traffic into `path` while the body runs; fails if any of it was dropped."""
@@ -136,9 +156,19 @@ def captured(side, path):
         if not words:
             raise judge.Failure("tcpdump does not start")
         yield
+        # Interrupted, tcpdump leaves what it has not read yet: a last packet tells that it has all.
+        status, output = side.exec(["python3", "-c", SEND_LAST])
+        if status:
+            raise judge.Failure(f"the packet that ends the capture cannot be sent: {output.strip()}")
+        until = time.monotonic() + RUN_LIMIT_S
+        while LAST_PACKET not in pathlib.Path(path).read_bytes()[-FRAME_MAX:]:
+            if tcpdump.poll() is not None or time.monotonic() > until:
+                raise judge.Failure("the packet that ends the capture is not in it")
+            time.sleep(0.01)  # nothing tells when a file has grown
         tcpdump.send_signal(signal.SIGINT)
         _, report = tcpdump.communicate(timeout=30)
         side.forget(tcpdump)
+    drop_last(path)
     if not re.search(r"^0 packets dropped by kernel", report, re.MULTILINE):
         raise judge.Failure(f"the capture is incomplete: {report.strip()}")
 

@@ -40,6 +40,16 @@ MEMORY_MB = 512
 TAP = "tap0"
 
 
+def obtain_image():
+    """The folder with the kernel and its initramfs. The first call on a machine downloads packages, so it
+    needs the machine's network (judge.run(..., prepare=obtain_image))."""
+    judge.require(root=True, tools=("qemu-system-x86_64", "ip"), files=("/dev/net/tun",))
+    try:
+        return image.ensure()
+    except image.ImageError as error:
+        raise judge.Skip(f"no guest image: {error}") from error
+
+
 class Job:
     """A shell command in the guest."""
 
@@ -92,11 +102,7 @@ class Guest:
         self.namespace = netns.Namespace("guest")
 
     def __enter__(self):
-        judge.require(root=True, tools=("qemu-system-x86_64", "ip"), files=("/dev/net/tun",))
-        try:
-            entry = image.ensure()
-        except image.ImageError as error:
-            raise judge.Skip(f"no guest image: {error}") from error
+        entry = obtain_image()
         self.temporary = tempfile.TemporaryDirectory(prefix="verbena-guest-")
         self.folder = pathlib.Path(self.temporary.name) / "job"
         self.folder.mkdir()

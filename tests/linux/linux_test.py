@@ -21,7 +21,7 @@ import judge  # noqa: E402
 import os_failure  # noqa: E402
 import pingpong  # noqa: E402
 import verbs_programs  # noqa: E402
-from guest import Guest  # noqa: E402
+from guest import Guest, obtain_image  # noqa: E402
 from table import Table  # noqa: E402
 
 ROWS = {"pingpong": pingpong, "verbs": verbs_programs, "cm": cm_programs}
@@ -70,4 +70,4 @@ def parse():
 
 if __name__ == "__main__":
     OPTIONS = parse()
-    judge.run(lambda: test(OPTIONS))
+    judge.run(lambda: test(OPTIONS), prepare=obtain_image)

@@ -4,7 +4,6 @@
 // what is as before must not.
 #include "base/prng.h"
 #include "chain/check.h"
-#include "flavour.h"
 #include "flow_kit.h"
 #include "mutate_kit.h"
 #include "shipped_kit.h"
@@ -216,13 +215,6 @@ static void check(const struct program *p, struct vb_findings *out)
     assert_false(out->no_memory);
 }
 
-// Sanitizers make everything ten times as slow; shares are for those who run enough.
-#if UNDER_TSAN || UNDER_ASAN
-#define FEWER 20
-#else
-#define FEWER 1
-#endif
-
 static uint64_t number_from(const char *name, uint64_t usual)
 {
     const char *text = getenv(name);
@@ -231,7 +223,7 @@ static uint64_t number_from(const char *name, uint64_t usual)
 
 static void test_silence(void **state)
 {
-    uint64_t programs = number_from("CHECK_PROGRAMS", 740 / FEWER);
+    uint64_t programs = number_from("CHECK_PROGRAMS", 740);
 
     (void)state;
     for (uint64_t seed = 1; seed <= programs; seed++) {
@@ -328,8 +320,7 @@ static void test_mutants(void **state)
 {
     static const char *const how[] = {"by what was seen to happen, with the same values",
                                       "by everything that was said, with other values, too"};
-    uint64_t mutants = number_from("CHECK_MUTANTS", 300 / FEWER),
-             first = number_from("CHECK_FROM", 1);
+    uint64_t mutants = number_from("CHECK_MUTANTS", 300), first = number_from("CHECK_FROM", 1);
     struct score all[SCORES] = {{0}}, kinds[MUTATIONS][SCORES] = {{{0}}};
 
     (void)state;

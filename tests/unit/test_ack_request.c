@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Acknowledgements on demand: which packets ask for one, who asks for those that did not, and that
-// nobody leaves with one owed.
+// Acknowledge requests: which packets carry one, when a packet is repeated to ask for those that
+// did not, and that a queue pair sends the acknowledgements it owes before it goes.
 #include "duo.h"
 #include "forge.h"
 
@@ -23,7 +23,7 @@ static void post_silent(struct forge *f, uint64_t wr_id)
     forge_post_flags(f, wr_id, VB_WR_WRITE, 8, 0);
 }
 
-static void test_only_what_is_waited_for_asks(void **state)
+static void test_signaled_requests_ask(void **state)
 {
     (void)state;
     struct forge *f = forge_open(NULL);
@@ -146,7 +146,7 @@ static void test_draining_asks(void **state)
     forge_close(f);
 }
 
-static void test_an_acknowledgement_that_comes_first_ends_the_asking(void **state)
+static void test_an_acknowledgement_that_comes_first_cancels_the_request(void **state)
 {
     (void)state;
     struct forge *f = forge_open(NULL);
@@ -262,7 +262,7 @@ static void test_a_window_that_shrinks_behind_what_was_sent_again(void **state)
     forge_close(f);
 }
 
-// A peer without receives grants no credits; who needs none asks no more often for it.
+// A peer without receives grants no credits; a requester that needs none asks no more often for it.
 static void test_writes_do_not_ask_for_credits(void **state)
 {
     (void)state;
@@ -300,8 +300,8 @@ static void test_a_dead_peer_without_a_timer_costs_nothing(void **state)
 
 // ---- through the public interface
 
-// Who saw a message and goes leaves no sender waiting, though the sender did not ask.
-static void test_who_goes_acknowledges(void **state)
+// A queue pair that took a message acknowledges it before it goes, though the sender did not ask.
+static void test_destroy_sends_owed_acknowledgements(void **state)
 {
     struct duo d;
     struct vb_qp *qp[2];
@@ -317,7 +317,7 @@ static void test_who_goes_acknowledges(void **state)
         assert_int_equal(duo_wait(d.end[1].cq).status, VB_WC_OK);
     vb_qp_destroy(qp[1]);
     duo_expect_quiet(d.end[0].cq);
-    // Nobody is left whom it could wait for.
+    // The requester waits for no acknowledgement any more.
     duo_post(&d, qp[0], duo_wr(&d, VB_WR_NOP, 9), 0, UINT32_MAX);
     duo_expect(d.end[0].cq, 9, VB_WC_OK);
     vb_qp_destroy(qp[0]);
@@ -327,20 +327,20 @@ static void test_who_goes_acknowledges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_what_is_waited_for_asks),
+        cmocka_unit_test(test_signaled_requests_ask),
         cmocka_unit_test(test_one_in_sixteen_asks),
         cmocka_unit_test(test_silence_is_ended_by_the_newest_packet),
         cmocka_unit_test(test_it_asks_without_an_acknowledgement_timer),
         cmocka_unit_test(test_a_lost_packet_is_sent_again),
         cmocka_unit_test(test_a_signaled_nop_asks),
         cmocka_unit_test(test_draining_asks),
-        cmocka_unit_test(test_an_acknowledgement_that_comes_first_ends_the_asking),
+        cmocka_unit_test(test_an_acknowledgement_that_comes_first_cancels_the_request),
         cmocka_unit_test(test_a_request_that_fails_half_way_asks),
         cmocka_unit_test(test_memory_that_goes_while_it_asks),
         cmocka_unit_test(test_a_window_that_shrinks_behind_what_was_sent_again),
         cmocka_unit_test(test_writes_do_not_ask_for_credits),
         cmocka_unit_test(test_a_dead_peer_without_a_timer_costs_nothing),
-        DUO_PORTS(test_who_goes_acknowledges),
+        DUO_PORTS(test_destroy_sends_owed_acknowledgements),
     };
     return cmocka_run_group_tests(tests, duo_set_up, duo_tear_down);
 }
