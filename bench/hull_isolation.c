@@ -41,7 +41,7 @@ enum {
     READ_BYTES = 64,
     THINK_NS = 20 * 1000, // between two READs, in the mean
     WARM_NS = 5 * 1000 * 1000,
-    PATIENCE_S = 20,    // for one READ
+    PATIENCE_S = 20,    // for one READ, and for READS_MIN that can be judged
     PROBE_TIMEOUT = 17, // 0.5 s, seven times: its peer's thread may not run for that long
     CQ_ENTRIES = 4096,
     ROUNDS_MAX = 99,
@@ -467,6 +467,9 @@ static void stay(struct bench *b, uint64_t ns, enum company counted_as)
             ask(b);
         } else if (asked && now - asked > PATIENCE_S * UINT64_C(1000000000)) {
             give_up("READ", "it does not end");
+        } else if (now > until && now - until > PATIENCE_S * UINT64_C(1000000000)) {
+            give_up("READs",
+                    "too few can be judged: other tenants have no work for 2 ms at a time");
         }
         vb_nic_progress(b->far_nic);
         act(&b->tenant[1 + vb_prng_below(&b->prng, TENANTS - 1)]);

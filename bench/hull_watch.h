@@ -22,10 +22,12 @@ enum {
     WORK_TIMER = 4 * WORK_UNIT,
     WORK_FRAME_MAX = WORK_FRAME + 4096 + 60 + 4,
     WORK_ENTRY_MAX = WORK_UNIT + 8192,
-    WORK_AHEAD = 16 * WORK_UNIT, // entries that a turn fetches
+    // Blocks that a turn fetches besides one for each packet: 16 entries, of which one may have 15
+    // blocks more than the others (sim/TURNS.md).
+    WORK_AHEAD = (16 + 15) * WORK_UNIT,
     // What docs/hull.md promises, not taken from what is judged by it. A turn of the line has 4
-    // packets of 4 KB, with their completions. One before the line has a packet, or an entry of a
-    // loop. Frames take half of their units from a poll.
+    // packets of 4 KB, with an entry fetched for each. One before the line has a packet, or an
+    // entry of a loop. Frames take half of their units from a poll.
     WORK_LINE = WORK_TURN + 4 * (WORK_FRAME_MAX + WORK_UNIT) + WORK_AHEAD,
     WORK_EARLY = WORK_TURN + WORK_ENTRY_MAX + WORK_AHEAD,
     WORK_POLL = 63 * WORK_UNIT + WORK_LINE,
@@ -72,7 +74,7 @@ struct hull_watch {
     uint32_t psn;               // of the READ: an answer to an earlier one may come twice
     uint32_t loop[WATCH_LOOPS]; // queue pairs whose entries leave no records; 0: none
     uint64_t looped[WATCH_LOOPS];
-    uint64_t work, turns;
+    uint64_t work;
     uint64_t active_ns[WATCHED];
     struct watch_look look, before;
     enum watch_phase phase;
@@ -106,8 +108,9 @@ static inline uint64_t watch_step_work(const struct hull_watch *w, const struct 
     case VB_STEP_TIMER: return stuck ? 0 : WORK_TIMER;
     case VB_STEP_FRAME_OUT: return watch_frame(s);
     case VB_STEP_EXEC: return vb_wqe_is_local(s->opcode) ? WORK_UNIT : 0;
-    case VB_STEP_FETCH:
+    case VB_STEP_FETCH: return s->blocks * WORK_UNIT;
     case VB_STEP_COMPLETE: return WORK_UNIT;
+    case VB_STEP_TURN: return WORK_TURN;
     default: return 0;
     }
 }
@@ -121,12 +124,10 @@ static inline void watch_acted(struct hull_watch *w, uint32_t qpn)
             w->active_ns[i] = w->look.ns;
 }
 
-// Entries of loops, which are of one block, and turns leave no records.
+// Entries of loops, which are of one block, leave no records.
 static inline void watch_unrecorded(struct hull_watch *w)
 {
-    struct vb_share_facts facts;
     struct vb_qp_progress p;
-    uint64_t turns = 0;
 
     for (uint32_t i = 0; i < WATCH_LOOPS; i++) {
         if (!w->loop[i] || vb_dev_qp_progress(w->hull->nic->dev, w->loop[i], &p) != 0)
@@ -138,14 +139,6 @@ static inline void watch_unrecorded(struct hull_watch *w)
         }
         w->looped[i] = looped;
     }
-    for (struct vb_link *l = w->hull->tenants.head.next; l != &w->hull->tenants.head; l = l->next) {
-        const struct vb_hull_tenant *t = VB_CONTAINER_OF(l, struct vb_hull_tenant, link);
-        bool other = t != w->client[0]->tenant;
-        if (other && vb_pu_share(w->hull->lane->pu, t->share, &facts) == 0)
-            turns += facts.turns;
-    }
-    w->work += (turns - w->turns) * WORK_TURN;
-    w->turns = turns;
 }
 
 // ---- halves
@@ -224,7 +217,7 @@ static inline bool watch_saw(struct hull_watch *w, const struct vb_step *s)
 {
     if (s->qpn != w->qpn) {
         w->work += watch_step_work(w, s);
-        if (s->kind != VB_STEP_FRAME_IN && s->kind != VB_STEP_TIMER)
+        if (s->kind != VB_STEP_FRAME_IN && s->kind != VB_STEP_TIMER && s->kind != VB_STEP_TURN)
             watch_acted(w, s->qpn);
         return false;
     }

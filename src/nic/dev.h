@@ -361,9 +361,9 @@ uint64_t vb_pu_deadline(const struct vb_pu *pu);
 // Called after every step while set, and after every turn where there are shares (VB_STEP_TURN);
 // NULL detaches. Costs nothing while detached.
 void vb_pu_observe(struct vb_pu *pu, vb_step_observer *observer, void *ctx);
-// Called in every step that vb_pu_poll() makes in its own order, which an observer would change:
-// for who measures. Without the memory touched, and without entries that run in a loop. NULL
-// detaches.
+// Called in every step that vb_pu_poll() makes in its own order, which an observer would change,
+// and after every turn where there are shares: for measurements. Without the memory touched, and
+// without entries that run in a loop. NULL detaches.
 void vb_pu_listen(struct vb_pu *pu, vb_step_observer *listener, void *ctx);
 const struct vb_counters *vb_pu_counters(const struct vb_pu *pu);
 

@@ -259,11 +259,23 @@ static void answer_doorbells(struct vb_pu *pu)
 
 // ---- turns
 
+static void tell_of_turn(const struct vb_pu *pu, const struct vb_qpc *qp)
+{
+    const struct vb_step turn = {.kind = VB_STEP_TURN, .qpn = qp->qpn};
+
+    if (pu->recording == VB_RECORDS_LISTENER)
+        pu->listener(pu->listener_ctx, &turn);
+    else if (pu->observer)
+        pu->observer(pu->observer_ctx, &turn);
+}
+
 static void end_turn(struct vb_pu *pu, struct vb_qpc *qp, bool stays)
 {
     vb_link_remove(&qp->run);
-    if (__builtin_expect(pu->shares, 0))
+    if (__builtin_expect(pu->shares, 0)) {
         vb_share_turn_ended(pu, qp);
+        tell_of_turn(pu, qp);
+    }
     if (stays)
         vb_fifo_push(qp->share ? qp->share->run : &pu->run, &qp->run);
     pu->turn_frames = 0;
@@ -310,14 +322,6 @@ static inline bool frames_go_on(const struct vb_pu *pu)
                               vb_timers_next(&pu->timers) <= pu->now_ns);
 }
 
-static void tell_of_turn(const struct vb_pu *pu, const struct vb_qpc *qp)
-{
-    const struct vb_step turn = {.kind = VB_STEP_TURN, .qpn = qp->qpn};
-
-    if (pu->shares && pu->observer)
-        pu->observer(pu->observer_ctx, &turn);
-}
-
 // One step of the queue pair whose turn it is. False: nobody has anything to do, or no room to
 // send; or a turn has ended without one, and frames go on.
 static bool run_step(struct vb_pu *pu, bool *frames)
@@ -336,7 +340,6 @@ static bool run_step(struct vb_pu *pu, bool *frames)
         if (!over && pu->tx_full)
             return false; // it keeps its turn until there is room
         end_turn(pu, qp, over);
-        tell_of_turn(pu, qp);
         if (pu->polling && pu->looped >= VB_POLL_LOOPED)
             return false; // the rest next time: frames may have come
         if ((*frames = frames_go_on(pu)))

@@ -16,7 +16,7 @@ enum vb_step_kind {
     VB_STEP_TIMER,     // one timer fired
     VB_STEP_DROP,      // the answer to a repeated READ was given up: its memory is gone
     VB_STEP_TURN, // no step: where there are shares, a turn of the queue pair has ended and was
-                  // billed; only observers are told
+                  // billed; only observers and listeners are told
 };
 
 // What a requester's timer is for; a completion queue's has no kind.
