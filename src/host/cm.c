@@ -25,6 +25,7 @@ enum {
     GRH_BYTES = 40,
     SLOT_BYTES = 320, // a message behind its IP header
     BATCH = 16,
+    REST_NS = 50 * 1000,     // between two looks at a lock
     PORTS_SEED = 0x706f7274, // what the seed is asked for the order of ports
     HEARD = 64,              // first packets that are told of at once; of more the RTU has to tell
     DRAIN_NS = 100 * 1000 * 1000, // how long closing waits for what is to be sent
@@ -453,6 +454,17 @@ void vb_host_cm_close(struct vb_host_cm *h)
 struct vb_cm *vb_host_cm_enter(struct vb_host_cm *h, uint64_t *now_ns)
 {
     pthread_mutex_lock(&h->lock);
+    *now_ns = vb_clock_ns();
+    return h->cm;
+}
+
+struct vb_cm *vb_host_cm_enter_until(struct vb_host_cm *h, uint64_t give_up_ns, uint64_t *now_ns)
+{
+    while (pthread_mutex_trylock(&h->lock) != 0) {
+        if (vb_clock_ns() >= give_up_ns)
+            return NULL;
+        nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+    }
     *now_ns = vb_clock_ns();
     return h->cm;
 }

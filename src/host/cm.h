@@ -24,6 +24,9 @@ int vb_host_cm_open(struct vb_nic *nic, const struct vb_cm_opts *opts, struct vb
 void vb_host_cm_close(struct vb_host_cm *host);
 
 struct vb_cm *vb_host_cm_enter(struct vb_host_cm *host, uint64_t *now_ns);
+// NULL: another thread has been there until `give_up_ns`.
+struct vb_cm *vb_host_cm_enter_until(struct vb_host_cm *host, uint64_t give_up_ns,
+                                     uint64_t *now_ns);
 void vb_host_cm_leave(struct vb_host_cm *host);
 
 // Takes a port of a port space, which no other NIC of the machine then has (of this user's, in this

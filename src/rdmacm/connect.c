@@ -32,6 +32,15 @@ void vb_rdmacm_taken(struct vb_rdmacm_id *i)
     i->asked = NULL;
 }
 
+void vb_rdmacm_abandon_in(struct vb_cm *cm, uint64_t now_ns, struct vb_rdmacm_id *i)
+{
+    if (!i->has_cm)
+        return;
+    vb_rdmacm_calls()->abandon(cm, now_ns, i->cm_id);
+    vb_rdmacm_forget(i);
+    i->state = VB_RDMACM_OVER;
+}
+
 void vb_rdmacm_abandon(struct vb_rdmacm_id *i)
 {
     uint64_t now_ns;
@@ -39,10 +48,8 @@ void vb_rdmacm_abandon(struct vb_rdmacm_id *i)
     if (!i->has_cm)
         return;
     struct vb_cm *cm = enter(&now_ns);
-    vb_rdmacm_calls()->abandon(cm, now_ns, i->cm_id);
+    vb_rdmacm_abandon_in(cm, now_ns, i);
     leave();
-    vb_rdmacm_forget(i);
-    i->state = VB_RDMACM_OVER;
 }
 
 static int refuse(uint32_t cm_id, bool ud, uint16_t reason, const struct vb_cm_private *data)

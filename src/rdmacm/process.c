@@ -190,40 +190,46 @@ static void after_fork_in_child(void)
         process.bucket[i] = NULL;
 }
 
-// A DREQ that got lost is repeated once in the first second by the manager's thread, which ends
-// with the process: a peer that never hears of the end may wait for ever. A peer that is gone
-// itself does not answer.
-static void await_answers(void)
+// Ends all connections, and waits until peers have answered or a second has passed. A DREQ that got
+// lost is repeated by the manager's thread, which ends with the process: a peer that never hears of
+// the end may wait for ever. The thread that calls exit() in a signal handler may keep a lane, and
+// so stop the manager's thread while that one is in the manager.
+static void tell_peers(void)
 {
     const struct vb_verbs_cm *calls = vb_rdmacm_calls();
-    uint64_t now_ns, until_ns = 0;
-    bool leaving;
+    struct timespec now;
+    struct vb_cm *cm;
+    uint64_t now_ns;
 
-    do {
-        leaving = calls->is_leaving(calls->enter(process.manager, &now_ns));
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t until_ns =
+        (uint64_t)(now.tv_sec + EXIT_PATIENCE_S) * 1000000000 + (uint64_t)now.tv_nsec;
+    while ((cm = calls->enter_until(process.manager, until_ns, &now_ns))) {
+        for (struct vb_link *l = process.ids.head.next; l != &process.ids.head; l = l->next)
+            vb_rdmacm_abandon_in(cm, now_ns, VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
+        bool leaving = calls->is_leaving(cm);
         calls->leave(process.manager);
-        if (!until_ns)
-            until_ns = now_ns + EXIT_PATIENCE_S * UINT64_C(1000000000);
-        if (leaving)
-            nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);
-    } while (leaving && now_ns < until_ns);
+        if (!leaving || now_ns >= until_ns)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);
+    }
 }
 
 // As a kernel would do it for a process that leaves, peers are told that their connections are
-// over. A thread that holds the lock at such a time has a second to let go, and peers have as long
-// to answer.
+// over. A thread that holds the lock at such a time has a second to let go. The lock is kept while
+// peers answer, so that no other thread accepts or makes a connection which nobody would end.
 static void at_exit(void)
 {
     struct timespec until;
+    int before = vb_cancel_hold(); // resting is where a thread could be cancelled
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += EXIT_PATIENCE_S;
-    if (!process.manager || pthread_mutex_timedlock(&process.lock, &until) != 0)
-        return;
-    for (struct vb_link *l = process.ids.head.next; l != &process.ids.head; l = l->next)
-        vb_rdmacm_abandon(VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
-    pthread_mutex_unlock(&process.lock);
-    await_answers();
+    if (process.manager && pthread_mutex_timedlock(&process.lock, &until) == 0) {
+        tell_peers();
+        pthread_mutex_unlock(&process.lock);
+    }
+    vb_cancel_allow(before);
 }
 
 // ---- the thread

@@ -220,8 +220,10 @@ void vb_rdmacm_arrive(const struct vb_cm_event *event);
 // ---- connect.c
 // What is left to do when the program takes a REP: the queue pair becomes ready, the RTU goes.
 void vb_rdmacm_establish(struct vb_rdmacm_event *e);
-// Ends whatever it is in, if anything. Needs the lock.
+// Ends whatever it is in, if anything. Needs the lock; the second one is for callers that have
+// entered the manager.
 void vb_rdmacm_abandon(struct vb_rdmacm_id *i);
+void vb_rdmacm_abandon_in(struct vb_cm *cm, uint64_t now_ns, struct vb_rdmacm_id *i);
 // Its state now, for who has not the lock.
 enum vb_rdmacm_state vb_rdmacm_state(const struct vb_rdmacm_id *i);
 // Refuses a request that the program was not told of, for a reason of the protocol.

@@ -55,6 +55,7 @@ VB_VERBS_EXPORT const struct vb_verbs_cm *vb_verbs_cm(void)
         .open = open_manager,
         .close = vb_host_cm_close,
         .enter = vb_host_cm_enter,
+        .enter_until = vb_host_cm_enter_until,
         .leave = vb_host_cm_leave,
         .event_fd = vb_host_cm_event_fd,
         .take_event = vb_host_cm_take_event,

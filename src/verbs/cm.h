@@ -13,6 +13,7 @@ struct vb_verbs_cm {
                 struct vb_host_cm **host);
     __typeof__(vb_host_cm_close) *close;
     __typeof__(vb_host_cm_enter) *enter;
+    __typeof__(vb_host_cm_enter_until) *enter_until;
     __typeof__(vb_host_cm_leave) *leave;
     __typeof__(vb_host_cm_event_fd) *event_fd;
     __typeof__(vb_host_cm_take_event) *take_event;

@@ -8,12 +8,15 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
     THREADS = 32,
     ROUNDS = 5,
+    EXITS = 3,
 };
 
 static const char *address;
@@ -605,6 +608,50 @@ static void test_fork(void)
     end(listener);
 }
 
+static void leave_now(int signal)
+{
+    (void)signal;
+    exit(0);
+}
+
+// Polls without a pause, so the signal most likely comes while it is in the NIC.
+static void be_interrupted(uint16_t port)
+{
+    const struct itimerval once = {{0, 0}, {0, 20000}};
+    struct sigaction act = {.sa_handler = leave_now};
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *client = make_client(channel, address, port, RDMA_PS_TCP);
+    struct ibv_wc wc;
+
+    make_qp(client);
+    NEED(!rdma_connect(client, NULL));
+    NEED(take(channel, RDMA_CM_EVENT_ESTABLISHED) == 0);
+    NEED(!sigaction(SIGALRM, &act, NULL) && !setitimer(ITIMER_REAL, &once, NULL));
+    for (;;)
+        NEED(ibv_poll_cq(client->send_cq, 1, &wc) == 0);
+}
+
+// exit() in a signal handler ends, whatever the thread was doing.
+static void test_exit_in_a_handler(void)
+{
+    struct rdma_cm_id *listener = make_listener(server_side, address, 0, RDMA_PS_TCP);
+
+    for (int i = 0; i < EXITS; i++) {
+        int status;
+        pid_t child = fork();
+        NEED(child >= 0);
+        if (child == 0)
+            be_interrupted(port_of(listener));
+        struct rdma_cm_id *server = take_request(server_side);
+        make_qp(server);
+        NEED(!rdma_accept(server, NULL) && take(server_side, RDMA_CM_EVENT_ESTABLISHED) == 0);
+        NEED(waitpid(child, &status, 0) == child && status == 0);
+        end(server); // whether it has heard of that or not
+        NEED(is_quiet(server_side));
+    }
+    end(listener);
+}
+
 // ---- devices and names
 
 static void test_devices(void)
@@ -643,6 +690,7 @@ static const struct cm_case cases[] = {
     {"synchronous_failure", test_synchronous_failure},
     {"devices", test_devices},
     {"fork", test_fork},
+    {"exit_in_a_handler", test_exit_in_a_handler},
 };
 
 // Nobody is there: it takes all retries, so it is asked first and judged last.
