@@ -179,12 +179,23 @@ struct forge_opts forge_rights(uint32_t qp, uint32_t key)
     return o;
 }
 
+static bool is_there(void *ctx, uint32_t key, const void *at, uint64_t len, bool write)
+{
+    (void)key;
+    (void)at;
+    (void)len;
+    (void)write;
+    return ((const struct forge *)ctx)->is_there;
+}
+
 struct forge *forge_open(const struct forge_opts *opts)
 {
     struct forge *f = calloc(1, sizeof *f);
     assert_non_null(f);
     f->opts = opts ? *opts : forge_defaults();
     f->now_ns = 1000000;
+    f->is_there = true;
+    f->guard = (struct vb_mem_guard){f, is_there};
     f->local = address(f, 1);
     f->remote = address(f, 2);
     f->dev = vb_dev_create(&(struct vb_dev_opts){.seed = 42,
@@ -193,7 +204,8 @@ struct forge *forge_open(const struct forge_opts *opts)
                                                  .lend_bytes = f->opts.lend_bytes,
                                                  .check_zero_length = f->opts.check_zero_length,
                                                  .no_credits = f->opts.no_credits,
-                                                 .dcqcn = f->opts.dcqcn});
+                                                 .dcqcn = f->opts.dcqcn,
+                                                 .guard = f->opts.guarded ? &f->guard : NULL});
     assert_non_null(f->dev);
     f->pu = vb_dev_pu(f->dev);
     vb_pu_observe(f->pu, observe, f);

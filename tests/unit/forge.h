@@ -41,6 +41,7 @@ struct forge_opts {
     bool check_zero_length, no_credits;
     bool ipv6; // addresses of both sides
     const struct vb_dcqcn_params *dcqcn;
+    bool guarded; // memory can go and come back: forge.is_there
 };
 
 struct forge_sent {
@@ -61,7 +62,9 @@ struct forge {
     uint32_t srqn;
     struct vb_qpc *ctx; // the device's half, to look at
     uint8_t *memory;    // FORGE_MEMORY bytes, exactly
-    uint32_t key;       // of memory
+    bool is_there;
+    struct vb_mem_guard guard;
+    uint32_t key; // of memory
     struct vb_ip local, remote;
     // what came out
     struct forge_sent sent[FORGE_SENT_MAX];

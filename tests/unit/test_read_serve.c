@@ -121,6 +121,26 @@ static void test_repeats_that_may_not_read_are_dropped(void **state)
     forge_close(f);
 }
 
+// A repeat is dropped because our memory is not there: that is no excuse for what the peer does
+// next.
+static void test_a_dropped_repeat_is_forgotten(void **state)
+{
+    struct forge_opts o = forge_rights(VB_REMOTE_READ, VB_REMOTE_READ);
+
+    (void)state;
+    o.guarded = true;
+    struct forge *f = forge_open(&o);
+    ask(f, 500, 0, 1000);
+    forge_forget(f);
+    f->is_there = false;
+    assert_int_equal(ask(f, 500, 0, 1000), VB_RX_DUPLICATE);
+    assert_int_equal(f->sent_count, 0);
+    f->is_there = true;
+    assert_int_equal(forge_send(f, VB_RC_WRITE_ONLY, 501, 8, 1), VB_RX_REFUSED);
+    forge_expect_nak(f, 0, 501, VB_NAK_REMOTE_ACCESS);
+    forge_close(f);
+}
+
 static void test_repeats_in_one_batch_are_answered_once(void **state)
 {
     (void)state;
@@ -409,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_repeated_requests_are_answered_again),
         cmocka_unit_test(test_repeats_that_reach_into_the_future_are_dropped),
         cmocka_unit_test(test_repeats_that_may_not_read_are_dropped),
+        cmocka_unit_test(test_a_dropped_repeat_is_forgotten),
         cmocka_unit_test(test_repeats_in_one_batch_are_answered_once),
         cmocka_unit_test(test_repeat_supersedes_the_answer_under_way),
         cmocka_unit_test(test_repeat_supersedes_behind_another),

@@ -421,6 +421,29 @@ static void test_region_that_goes_after_it_was_sent(void **state)
     forge_close(f);
 }
 
+// What could not be sent has failed, though it waits for those before it and its memory comes back.
+static void test_memory_that_comes_back(void **state)
+{
+    struct forge_opts o = forge_defaults();
+
+    (void)state;
+    o.guarded = true;
+    struct forge *f = forge_open(&o);
+    forge_post(f, 1, VB_WR_SEND, 0, 10);
+    forge_run(f);
+    f->is_there = false;
+    forge_post(f, 2, VB_WR_SEND, 0, 10);
+    forge_run(f);
+    f->is_there = true;
+    forge_run(f);
+    forge_ack(f, 100);
+    assert_int_equal(f->sent_count, 1);
+    forge_expect_done(f, 1, VB_WC_OK);
+    forge_expect_done(f, 2, VB_WC_LOCAL_PROTECTION);
+    assert_int_equal(forge_state(f), VB_QPS_ERR);
+    forge_close(f);
+}
+
 // ---- queues
 
 static void test_fetch_stays_within_its_depth(void **state)
@@ -461,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_checks_of_entries_can_be_off),
         cmocka_unit_test(test_region_that_goes_while_it_is_sent),
         cmocka_unit_test(test_region_that_goes_after_it_was_sent),
+        cmocka_unit_test(test_memory_that_comes_back),
         cmocka_unit_test(test_fetch_stays_within_its_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
