@@ -251,6 +251,40 @@ static void test_overrun_of_receives_fails_the_queue_pair(void **state)
     forge_close(f);
 }
 
+// A queue goes to a longer or a shorter ring while it holds entries: they come along, in order, and
+// so do those that follow.
+static void test_entries_move_to_another_ring(void **state)
+{
+    (void)state;
+    for (uint32_t entries = 4; entries <= 16; entries *= 4) {
+        struct forge_opts o = forge_defaults();
+        o.recv_cq_entries = 8;
+        o.cq_start = 6;
+        struct forge *f = forge_open(&o);
+        uint8_t *ring = malloc((size_t)entries * VB_CQE_BYTES), *old = f->recv_cq.ring;
+        memset(ring, 0xff, (size_t)entries * VB_CQE_BYTES);
+        for (uint32_t i = 0; i < 5; i++)
+            forge_post_recv(f, i, 0, 16);
+        for (uint32_t i = 0; i < 4; i++)
+            forge_send(f, VB_RC_SEND_ONLY, 500 + i, i, 1);
+        forge_expect_recv(f, 0, VB_WC_OK, 0);
+        uint64_t consumed = f->recv_cq.ci;
+        assert_int_equal(vb_dev_cq_move(f->dev, f->recv_cqn, &consumed, ring, entries), 0);
+        assert_int_equal(consumed, f->recv_cq.ci);
+        memset(old, 0xff, 8 * VB_CQE_BYTES); // nobody looks there any more
+        f->recv_cq.ring = ring;
+        f->recv_cq.entries = entries;
+        forge_send(f, VB_RC_SEND_ONLY, 504, 4, 1);
+        for (uint32_t i = 1; i < 5; i++)
+            forge_expect_recv(f, i, VB_WC_OK, i);
+        forge_expect_none(f);
+        f->recv_cq.ring = old; // as it was made
+        f->recv_cq.entries = 8;
+        forge_close(f);
+        free(ring);
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -267,6 +301,7 @@ int main(void)
         CASE(test_consumer_cannot_step_back),
         cmocka_unit_test(test_overrun_fails_the_queue_pair),
         cmocka_unit_test(test_overrun_of_receives_fails_the_queue_pair),
+        cmocka_unit_test(test_entries_move_to_another_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,18 +76,24 @@ static void raise_qp(struct rig *r, uint32_t i, enum vb_qp_state last)
     }
 }
 
-static void rig_open(struct rig *r)
+static void rig_open_on(struct rig *r, bool ipv6)
 {
     struct forge_opts o = forge_defaults();
 
     memset(r, 0, sizeof *r);
     o.type = VB_QPT_UD;
     o.qkey = QKEY;
+    o.ipv6 = ipv6;
     r->f = forge_open(&o);
     for (uint32_t i = 0; i < EXTRA; i++) {
         add_qp(r, i, VB_QPT_UD);
         raise_qp(r, i, VB_QPS_RTS);
     }
+}
+
+static void rig_open(struct rig *r)
+{
+    rig_open_on(r, false);
 }
 
 static void rig_close(struct rig *r)
@@ -325,21 +331,20 @@ static uint32_t place_of(const struct vb_ip *src, const struct vb_ip *dst)
     uint8_t input[32];
     uint32_t len = 0;
 
-    if (src) {
-        memcpy(input, src->b + 12, 4);
-        len = 4;
-    }
-    if (dst) {
-        memcpy(input + len, dst->b + 12, 4);
-        len += 4;
+    for (int i = 0; i < 2; i++) {
+        const struct vb_ip *ip = i ? dst : src;
+        uint32_t bytes = !ip ? 0 : vb_ip_is_v4(ip) ? 4 : 16;
+        if (ip)
+            memcpy(input + len, ip->b + 16 - bytes, bytes);
+        len += bytes;
     }
     return vb_toeplitz(key, input, len) & 1;
 }
 
-static void check_spread(uint32_t fields)
+static void check_spread(uint32_t fields, bool ipv6)
 {
     struct rig r;
-    rig_open(&r);
+    rig_open_on(&r, ipv6);
     uint32_t qpn[2] = {r.qp[0].qpn, r.qp[1].qpn}, seen[2] = {0};
     const struct vb_spread_attr a = spread_of(qpn, 2, fields);
     assert_int_equal(vb_dev_qp_spread(r.f->dev, r.f->qp.qpn, &a), 0);
@@ -347,6 +352,8 @@ static void check_spread(uint32_t fields)
         struct vb_ip src = r.f->remote, to = r.f->local;
         src.b[15] = (uint8_t)(40 + i);
         to.b[14] = (uint8_t)i;
+        if (ipv6) // all of it counts, from its first byte on
+            src.b[0] = to.b[0] = (uint8_t)(0x20 + i);
         uint32_t place = place_of(fields & VB_SPREAD_SRC ? &src : NULL,
                                   fields & VB_SPREAD_DST ? (i ? &to : &r.f->local) : NULL);
         post(&r, &r.qp[place], i);
@@ -364,7 +371,8 @@ static void test_spread_by_addresses(void **state)
 {
     (void)state;
     for (uint32_t fields = 0; fields <= (VB_SPREAD_SRC | VB_SPREAD_DST); fields++)
-        check_spread(fields);
+        for (int ipv6 = 0; ipv6 < 2; ipv6++)
+            check_spread(fields, ipv6);
 }
 
 // A member that cannot receive, or is gone, gets nothing, and nobody else does in its place.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processing unit: strangers' frames, steps and their records, turns, a full transmit queue,
-// queue pairs that go while their frames wait, and two ways to poll that do the same.
+// The processing unit: lists, strangers' frames, steps and their records, turns, a full transmit
+// queue, queue pairs that go while their frames wait, and two ways to poll that do the same.
 #include "base/prng.h"
 #include "forge.h"
 #include "fresh_seed.h"
@@ -13,6 +13,30 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+// ---- lists
+
+// What lies behind the end of a list is lent by nobody; at its end the last piece is.
+static void test_lending_from_a_list(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    const struct vb_seg seg[2] = {{.addr = forge_addr(f, 0), .len = 8, .key = f->key},
+                                  {.addr = forge_addr(f, 64), .len = 8, .key = f->key}};
+    const struct vb_accessor who = {.pd = f->pd, .qpn = f->qp.qpn};
+    static const struct {
+        uint32_t segs, offset, len;
+        int at; // in memory; -1: not lent
+    } rows[] = {{2, 0, 8, 0},   {2, 4, 4, 4},   {2, 4, 5, -1},  {2, 8, 8, 64}, {2, 12, 4, 68},
+                {2, 12, 5, -1}, {2, 16, 1, -1}, {2, 17, 1, -1}, {1, 9, 1, -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const uint8_t *at;
+        assert_int_equal(vb_lend(f->pu, who, seg, rows[i].segs, rows[i].offset, rows[i].len, &at),
+                         VB_MEM_OK);
+        assert_ptr_equal(at, rows[i].at < 0 ? NULL : f->memory + rows[i].at);
+    }
+    forge_close(f);
+}
 
 // ---- strangers
 
@@ -561,6 +585,7 @@ static void test_polling_with_and_without_records_is_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lending_from_a_list),
         cmocka_unit_test(test_strangers_are_dropped),
         cmocka_unit_test(test_only_open_states_listen),
         cmocka_unit_test(test_malformed_frames_are_counted),

@@ -153,6 +153,24 @@ static void test_pieces_come_back(void **state)
     loop_close(&t.r);
 }
 
+// What is left of a piece that has begun is given up, to the last byte: who starts again waits for
+// the next one.
+static void test_the_rest_of_a_piece_is_given_up(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    open_rated(&t, RATE_BPS);
+    struct vb_pu *pu = vb_dev_pu(t.r.dev);
+    assert_int_equal(vb_share_holds(pu, t.qp[1]), 0);
+    assert_false(vb_share_charge(pu, t.qp[1], 1000));
+    send_for(&t, 1000, (uint32_t[]){1000, 0}); // the rest of a burst
+    assert_int_equal(vb_share_holds(pu, t.qp[1]), 0);
+    vb_congestion_reset(pu, t.qp[1]);
+    assert_true(vb_share_holds(pu, t.qp[1]) > 0);
+    loop_close(&t.r);
+}
+
 // The queue pair is destroyed and made anew.
 static struct vb_qpc *make_again(struct loop_queue *q, uint32_t share)
 {
@@ -316,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_a_rate_changes),
         cmocka_unit_test(test_a_rate_comes_later),
         cmocka_unit_test(test_pieces_come_back),
+        cmocka_unit_test(test_the_rest_of_a_piece_is_given_up),
         cmocka_unit_test(test_a_debt_outlives_its_queue_pair),
         cmocka_unit_test(test_a_rate_while_units_come_and_go),
         cmocka_unit_test(test_a_wait_while_units_come_and_go),

@@ -217,7 +217,11 @@ static void test_attributes_of_a_request(void **state)
         forge_post_send(f, &wr);
         vb_pu_poll(f->pu, f->now_ns);
         assert_int_equal(forge_next_done(f).status, VB_WC_OK);
-        const struct vb_path_attr *a = &q->frame[q->count - 1].path->attr;
+        const struct vb_tx_frame *frame = &q->frame[q->count - 1];
+        // Paths are of no queue pair: the datagram itself says whose it is.
+        assert_int_equal(vb_tx_source(frame->path, q->arena + frame->offset, frame->len),
+                         f->qp.qpn);
+        const struct vb_path_attr *a = &frame->path->attr;
         assert_int_equal(a->traffic_class, wr.to.traffic_class);
         assert_int_equal(a->hop_limit, wr.to.hop_limit);
         assert_int_equal(a->flow_label, wr.to.flow_label);
