@@ -72,20 +72,26 @@ static void test_calc_into_the_clients_memory(void **state)
     } want[] = {{VB_WQE_CALC_ADD, 0x8000000000000017, 1},
                 {VB_WQE_CALC_MAX, 0x8000000000000005, 2},
                 {VB_WQE_CALC_MIN, 3, 3},
-                {VB_WQE_CALC_XOR, 0x8000000000000009, 1}};
+                {VB_WQE_CALC_XOR, 0x8000000000000009, 1},
+                {VB_WQE_CALC_FLOAT_ADD, 0x400a000000000000, 4}}; // 3.25
     struct vb_chain *c = vb_chain_begin("calc");
     struct vb_chain_queue k =
         vb_chain_queue(c, "K", &(struct vb_chain_queue_opts){.peer = true, .unmanaged = true});
     struct vb_chain_region own = vb_chain_region(c, "own", VB_CHAIN_OWN, 48, false);
-    struct vb_chain_region far = vb_chain_region(c, "far", VB_CHAIN_PEER, 64, true);
+    struct vb_chain_region doubles = vb_chain_region(c, "doubles", VB_CHAIN_OWN, 48, false);
+    struct vb_chain_region far = vb_chain_region(c, "far", VB_CHAIN_PEER, 80, true);
     struct vb_machine_reply reply;
 
     (void)state;
+    put_record(c, doubles, 0, 0x3ff8000000000000, 4);  // 1.5
+    put_record(c, doubles, 16, 0x4002000000000000, 5); // 2.25
+    put_record(c, doubles, 32, 0xbfe0000000000000, 6); // -0.5
     put_record(c, own, 0, 15, 1);
     put_record(c, own, 16, 0x8000000000000005, 2);
     put_record(c, own, 32, 3, 3);
-    for (uint32_t i = 0; i < 4; i++) {
-        struct vb_chain_op op = calc_op(VB_WQE_WRITE, want[i].op, own);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct vb_chain_op op =
+            calc_op(VB_WQE_WRITE, want[i].op, want[i].op == VB_WQE_CALC_FLOAT_ADD ? doubles : own);
         op.remote = vb_in(far, i * 16);
         vb_chain_op(c, k, &op);
     }
@@ -96,7 +102,7 @@ static void test_calc_into_the_clients_memory(void **state)
     vb_machine_run(m, RUN_MAX);
     assert_int_equal(vb_machine_fault(m, 0), 0);
     const uint8_t *got = vb_machine_data(m, region(image, "far"));
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 5; i++) {
         assert_int_equal(vb_get_be64(got + i * 16), want[i].value);
         assert_int_equal(vb_get_be64(got + i * 16 + 8), want[i].tag);
     }

@@ -338,14 +338,16 @@ static uint32_t take_all(struct loop_rig *r, uint32_t cqn)
 }
 
 // The same where the queue, and so its timer, is another unit's than the one that has no room.
-static void test_another_unit_s_queue_is_told_later(void **state)
+static void tell_far(bool moderated)
 {
     struct loop_rig r;
 
-    (void)state;
     loop_open(&r, 2);
     struct vb_pu *pu = vb_dev_pu_at(r.dev, 0);
-    flush_far(&r, receive_far(&r));
+    uint32_t qpn = receive_far(&r);
+    if (moderated)
+        assert_int_equal(vb_dev_cq_moderate(r.dev, far_cq.cqn, 8, 1000000000), 0);
+    flush_far(&r, qpn);
     assert_int_equal(take_all(&r, far_cq.cqn), 0);
     assert_in_range(vb_pu_deadline(pu), 1, VB_EVENT_RETRY_NS);
     for (uint32_t i = 0; i < VB_EVENTS_DEFERRABLE; i++) // still, or again
@@ -358,6 +360,14 @@ static void test_another_unit_s_queue_is_told_later(void **state)
     assert_true(vb_pu_deadline(pu) == VB_TIMER_NEVER);
     loop_close(&r);
     free(far_cq.ring);
+}
+
+// However it is moderated: what was to be told waits for room only, and not for more entries.
+static void test_another_unit_s_queue_is_told_later(void **state)
+{
+    (void)state;
+    tell_far(false);
+    tell_far(true);
 }
 
 static void test_a_queue_goes_before_it_is_told(void **state)
@@ -377,6 +387,28 @@ static void test_a_queue_goes_before_it_is_told(void **state)
     assert_int_equal(take_all(&r, far_cq.cqn), 0);
     loop_close(&r);
     free(far_cq.ring);
+}
+
+// Entries of a queue that is connected with itself, which a poll executes by runs.
+static void test_an_entry_of_a_run_fires(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.blocks = 0});
+    for (uint32_t serial = 1; serial <= 3; serial++) {
+        q->cq.dbrec[VB_DBREC_CQ_ARM] = htobe32(serial << VB_DBREC_ARM_SERIAL | q->cq.taken);
+        for (uint32_t polls = 0; polls < 2; polls++) { // a request is answered once
+            loop_put(q, loop_nop());
+            loop_put(q, loop_nop());
+            loop_doorbell(q);
+            vb_pu_poll(vb_dev_pu(r.dev), r.now_ns);
+            assert_int_equal(take_all(&r, q->cq.cqn), polls == 0);
+            assert_int_equal(loop_count(&q->cq, NULL), 2);
+        }
+    }
+    loop_close(&r);
 }
 
 static void test_an_overrun_is_told_once(void **state)
@@ -765,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_completions_wait_for_other_events),
         cmocka_unit_test(test_another_unit_s_queue_is_told_later),
         cmocka_unit_test(test_a_queue_goes_before_it_is_told),
+        cmocka_unit_test(test_an_entry_of_a_run_fires),
         cmocka_unit_test(test_an_overrun_is_told_once),
         cmocka_unit_test(test_the_first_packet_in_rtr),
         cmocka_unit_test(test_events_of_refused_requests),

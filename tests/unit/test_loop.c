@@ -625,6 +625,42 @@ static void test_polls_make_the_same_steps(void **state)
     assert_int_equal(count_unless_changed(true), count_unless_changed(false));
 }
 
+// Entries of a queue that ends, in a WAIT for nobody or on a full completion queue, behind so many.
+static struct loop_queue *put_ending(struct loop_rig *r, uint32_t before, bool overruns)
+{
+    struct loop_queue *q =
+        loop_queue(r, &(struct loop_opts){.strict = overruns, .cq_entries = overruns ? before : 0});
+
+    for (uint32_t i = 0; i < before; i++)
+        loop_put(q, loop_nop());
+    loop_put(q, overruns ? loop_nop() : loop_wait(&q->cq, 1000));
+    for (uint32_t i = 0; i < 4; i++)
+        loop_put(q, loop_nop());
+    loop_doorbell(q);
+    return q;
+}
+
+// A poll counts what it did, as single steps would: not what it left undone.
+static void test_polls_count_their_steps(void **state)
+{
+    (void)state;
+    for (uint32_t overruns = 0; overruns < 2; overruns++) {
+        struct loop_rig r;
+        uint32_t steps = 0;
+        loop_open(&r, 1);
+        struct loop_queue *q = put_ending(&r, 4, overruns);
+        while (vb_pu_step(vb_dev_pu(r.dev), 0).kind != VB_STEP_NONE)
+            steps++;
+        assert_int_equal(loop_count(&q->cq, NULL), 4);
+        loop_close(&r);
+        loop_open(&r, 1);
+        q = put_ending(&r, 4, overruns);
+        assert_int_equal(vb_pu_poll(vb_dev_pu(r.dev), 0), steps);
+        assert_int_equal(loop_count(&q->cq, NULL), 4);
+        loop_close(&r);
+    }
+}
+
 // A managed queue with packets can be opened for many entries that make none.
 static void test_entries_without_packets_end_polls(void **state)
 {
@@ -667,6 +703,7 @@ int main(void)
         cmocka_unit_test(test_hears_nobody),
         cmocka_unit_test(test_nothing_inline),
         cmocka_unit_test(test_polls_make_the_same_steps),
+        cmocka_unit_test(test_polls_count_their_steps),
         cmocka_unit_test(test_entries_without_packets_end_polls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
