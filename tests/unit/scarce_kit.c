@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out: the linker puts these in front of the allocators.
+// Memory that runs out and that others have used: the linker puts these in front of the allocators.
 #include "scarce_kit.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static struct {
     bool counts, for_good;
@@ -51,9 +52,15 @@ static bool has_memory(void)
            (scarce.made > scarce.first && !scarce.for_good);
 }
 
+// Fresh memory is mostly zero: what relies on that would go unseen.
+static void *used_before(void *at, size_t bytes)
+{
+    return at ? memset(at, 0xa5, bytes) : NULL;
+}
+
 void *__wrap_malloc(size_t bytes)
 {
-    return has_memory() ? __real_malloc(bytes) : NULL;
+    return has_memory() ? used_before(__real_malloc(bytes), bytes) : NULL;
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
@@ -68,5 +75,5 @@ void *__wrap_realloc(void *old, size_t bytes)
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
-    return has_memory() ? __real_aligned_alloc(alignment, bytes) : NULL;
+    return has_memory() ? used_before(__real_aligned_alloc(alignment, bytes), bytes) : NULL;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out. A test that uses it is linked with the wrapped allocators (see
-// tests/CMakeLists.txt).
+// Memory that runs out, and that is not zero where nobody asked for that. A test that uses it is
+// linked with the wrapped allocators (see tests/CMakeLists.txt).
 #ifndef VB_TESTS_SCARCE_KIT_H
 #define VB_TESTS_SCARCE_KIT_H
 

@@ -213,6 +213,24 @@ static void test_machines(void **state)
     vb_image_destroy(image);
 }
 
+// Memory that a program shares is zero before anybody writes to it, whoever had it before.
+static void test_shared_memory_begins_with_zeros(void **state)
+{
+    static const uint8_t zeros[64];
+    char error[VB_IMAGE_TEXT] = "";
+    struct vb_image *image = build_all(error);
+    struct vb_machine *m = image ? vb_machine_create(image, &opts, error) : NULL;
+
+    (void)state;
+    if (!m)
+        fail_msg("%s", error);
+    uint32_t far = (uint32_t)vb_image_find_region(image, "far");
+    assert_int_equal(vb_machine_bytes(m, far), sizeof zeros);
+    assert_memory_equal(vb_machine_data(m, far), zeros, sizeof zeros);
+    vb_machine_destroy(m);
+    vb_image_destroy(image);
+}
+
 static void test_snapshots(void **state)
 {
     char error[VB_IMAGE_TEXT] = "";
@@ -240,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs),
         cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_shared_memory_begins_with_zeros),
         cmocka_unit_test(test_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

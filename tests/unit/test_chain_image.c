@@ -118,8 +118,16 @@ static void sizes_are_limited(void **state)
     assert_int_equal(vb_image_add_region(image, &r), -EINVAL);
     r.bytes = VB_IMAGE_BYTES; // with the rings it is too much
     assert_int_equal(vb_image_add_region(image, &r), -EINVAL);
-    r.kind = VB_REGION_SHARED; // takes none of ours
+    r.bytes -= 4 * 64 + 2 * 32 + 32 + 4 * 256; // what is there, and room for four receives
     assert_int_equal(vb_image_add_region(image, &r), 2);
+    q = (struct vb_image_queue){.name = "Q", .recvs = 8, .recv_stride = 256};
+    assert_int_equal(vb_image_add_queue(image, &q), -EINVAL);
+    q.recvs = 4;
+    assert_int_equal(vb_image_add_queue(image, &q), 1);
+    snprintf(r.name, sizeof r.name, "all");
+    r.bytes = VB_IMAGE_BYTES;
+    r.kind = VB_REGION_SHARED; // takes none of ours
+    assert_int_equal(vb_image_add_region(image, &r), 3);
     vb_image_destroy(image);
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trace of a hash get says what each entry did: which bytes, which other entry, which WAIT.
+// The trace of a hash get says what each entry did: which bytes, which other entry, which WAIT; and
+// the entries that a watch shows.
+#include "chain/text.h"
 #include "chain/trace.h"
 #include "mutate_kit.h"
 
@@ -95,11 +97,50 @@ static void test_json(void **state)
     free(text);
 }
 
+// An entry of three blocks is shown whole when it is fetched and executed, as it was fetched,
+// though its ring changes in between; other steps show none.
+static void test_entries_are_shown_as_fetched(void **state)
+{
+    static const char text[] =
+        "program p\ncq c entries 8\nqueue W loop blocks 8 send_cq c\n"
+        "region d own 64 writable\nregion s own 64 writable\ncode W\n"
+        "    read s -> l.addr[7]\n"
+        "l:  read s -> d:1, d+1:1, d+2:1, d+3:1, d+4:1, d+5:1, d+6:1, d+7:1 signaled\n";
+    const struct vb_machine_opts opts = {.seed = 1, .fetch_depth = 4};
+    char error[VB_IMAGE_TEXT] = "";
+    uint8_t before[4 * VB_WQEBB_BYTES];
+    struct vb_image *image = vb_asm(text, sizeof text - 1, error);
+    struct vb_machine *m = image ? vb_machine_create(image, &opts, error) : NULL;
+    struct vb_watch_event e;
+    uint32_t seen = 0;
+
+    (void)state;
+    if (!m)
+        fail_msg("%s", error);
+    struct vb_watch *w = vb_watch_make(m, image, &opts);
+    assert_non_null(w);
+    memcpy(before, vb_machine_send_ring(m, 0), sizeof before);
+    while (vb_watch_step(w, &e)) {
+        bool shown = e.kind == VB_STEP_FETCH || e.kind == VB_STEP_EXEC;
+        assert_int_equal(e.code != NULL, shown);
+        if (!shown || e.counter != 1)
+            continue;
+        assert_memory_equal(e.code, before + VB_WQEBB_BYTES, 3 * VB_WQEBB_BYTES);
+        seen++;
+    }
+    assert_int_equal(seen, 2);
+    assert_memory_not_equal(vb_machine_send_ring(m, 0), before, sizeof before);
+    vb_watch_free(w);
+    vb_machine_destroy(m);
+    vb_image_destroy(image);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_entries_are_shown_as_fetched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,11 +116,11 @@ static void test_watch(void **state)
     vb_image_destroy(image);
 }
 
+static uint32_t depth; // entries that are fetched ahead
+
 static void run(const struct vb_image *image, struct vb_findings *out)
 {
-    static const uint32_t depth[] = {1};
-
-    vb_check_dynamic(image, &(struct vb_check_opts){.depth = depth, .depths = 1, .seeds = 1}, out);
+    vb_check_dynamic(image, &(struct vb_check_opts){.depth = &depth, .depths = 1, .seeds = 1}, out);
 }
 
 static void test_dynamic(void **state)
@@ -128,6 +128,12 @@ static void test_dynamic(void **state)
     struct vb_image *image = make("");
 
     (void)state;
+    depth = 1;
+    assert_true(each(run, image) > 100);
+    vb_image_destroy(image);
+    // Copies of fetched entries, more than there is room for at first.
+    image = make("nop\nnop\nnop\nnop\nnop\nnop\nnop\n");
+    depth = 16;
     assert_true(each(run, image) > 100);
     vb_image_destroy(image);
 }
