@@ -202,9 +202,10 @@ static inline bool is_short(const struct vb_wqe_ctrl *ctrl)
 
 // Copies an entry, which may wrap around the ring's end; of a NOP only the first block, it skips
 // the rest. Returns how many blocks it covers. One that says nothing sensible is marked, whatever
-// is opened later. Its place and both masks are in bytes.
+// is opened later; everything behind it is passed over, and costs nothing. Its place and both masks
+// are in bytes.
 ALWAYS_INLINE uint32_t copy_entry(uint8_t *block, uint64_t mask, const uint8_t *ring,
-                                  uint64_t ring_mask, uint64_t at, const struct vb_sq *sq)
+                                  uint64_t ring_mask, uint64_t at, struct vb_qpc *qp)
 {
     uint8_t *to = block + (at & mask);
     struct vb_wqe_ctrl *ctrl = (struct vb_wqe_ctrl *)(void *)to;
@@ -213,9 +214,10 @@ ALWAYS_INLINE uint32_t copy_entry(uint8_t *block, uint64_t mask, const uint8_t *
     if (__builtin_expect(is_short(ctrl), 1))
         return 1;
     uint32_t blocks = blocks_of(ctrl);
-    uint64_t left = sq->end - blocks_in(at);
+    uint64_t left = qp->sq.end - blocks_in(at);
     if (blocks == 0 || blocks > left) {
         ctrl->ds = 0;
+        qp->bill.fetched += left - 1;
         return (uint32_t)left;
     }
     if (ctrl->opcode == VB_WQE_NOP)
@@ -248,18 +250,21 @@ static bool fetch_one(struct vb_pu *pu, struct vb_qpc *qp)
         snap->filling = false;
     if (counter == sq->end || (snap->ahead > qp->fetch_depth / 2 && !snap->filling))
         return false;
-    bool fits = room > 0 && counter < fetch_end(snap, sq);
+    bool fits = room > 0 && counter < fetch_end(snap, sq), enough = false;
     if (fits) {
         uint32_t blocks = copy_entry(snap->block, bytes_of(snap->mask), sq->ring,
-                                     bytes_of(sq->blocks - 1), bytes_of(counter), sq);
-        VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = slot(snap, counter)[3], .qpn = qp->qpn,
-                  .counter = counter, .bytes = blocks * VB_WQEBB_BYTES, .blocks = blocks);
+                                     bytes_of(sq->blocks - 1), bytes_of(counter), qp);
+        const struct vb_wqe_ctrl *ctrl = (const void *)slot(snap, counter);
+        VB_RECORD(pu, .kind = VB_STEP_FETCH, .opcode = ctrl->opcode, .qpn = qp->qpn,
+                  .counter = counter, .bytes = blocks * VB_WQEBB_BYTES,
+                  .blocks = ctrl->ds ? blocks : 1);
         sq->fetched += blocks;
         snap->ahead++;
-        if (vb_pu_has_fetched(pu, qp))
+        enough = vb_pu_has_fetched(pu, qp);
+        if (enough)
             vb_pu_give_up(pu, VB_TURN_FRAMES - pu->turn_frames);
     }
-    snap->filling = fits && room > 1;
+    snap->filling = fits && room > 1 && !enough;
     return fits;
 }
 
@@ -285,7 +290,7 @@ static __attribute__((noinline)) uint32_t fetch_all(const struct vb_pu *pu, stru
 
     while (n < depth && at < end) {
         n++;
-        at += bytes_of(copy_entry(block, mask, ring, ring_mask, at, &qp->sq));
+        at += bytes_of(copy_entry(block, mask, ring, ring_mask, at, qp));
     }
     uint32_t more = n - snap->ahead;
     qp->sq.fetched = blocks_in(at);

@@ -503,6 +503,54 @@ static void test_a_turn_fetches_so_many_entries(void **state)
     loop_close(&r);
 }
 
+static void see_nothing(void *ctx, const struct vb_step *step)
+{
+    (void)ctx;
+    (void)step;
+}
+
+// Entries of two blocks end turns at the same places, whether steps are observed or not: the first
+// one changes another that the first turn has not fetched, and the second turn has fetched no more
+// when it executes that.
+static void test_long_entries_end_the_same_turns_in_polls(void **state)
+{
+    enum {
+        ENTRIES = 32, // as many as the ring holds
+        CHANGED = 12,
+        LEN = 64,
+        INLINE_AT = 36, // behind the control and address segments, and a length
+    };
+    uint8_t bytes[LEN] = {1};
+    struct vb_share_facts facts[2];
+
+    (void)state;
+    for (uint32_t observed = 0; observed < 2; observed++) {
+        struct loop_rig r;
+        loop_open(&r, 1);
+        uint32_t share = make_share(r.dev, 0, 0);
+        make_share(r.dev, 0, 0);
+        struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share, .depth = 16});
+        uint8_t *changed = loop_block(q, 2 * CHANGED);
+        assert_int_equal(loop_put(q, loop_write(changed, q->key, bytes, LEN)), 0);
+        for (uint32_t i = 1; i < ENTRIES; i++)
+            assert_int_equal(loop_put(q, loop_write(&r.memory[LEN * i], r.key, bytes, LEN)), 2 * i);
+        uint8_t *first = loop_block(q, 0);
+        memcpy(&first[INLINE_AT], changed, LEN);
+        first[INLINE_AT + INLINE_AT] = 7; // the first byte that the other one writes
+        loop_doorbell(q);
+        if (observed)
+            vb_pu_observe(vb_dev_pu(r.dev), see_nothing, NULL);
+        for (uint32_t i = 0; i < ENTRIES; i++)
+            vb_pu_poll(vb_dev_pu(r.dev), r.now_ns);
+        assert_int_equal(r.memory[LEN * (ENTRIES - 1)], 1);
+        assert_int_equal(r.memory[LEN * CHANGED], 7);
+        facts[observed] = facts_of(r.dev, share);
+        loop_close(&r);
+    }
+    assert_int_equal(facts[0].turns, facts[1].turns);
+    assert_int_equal(facts[0].units, facts[1].units);
+}
+
 // ---- what work costs
 
 // Share 0 is billed, too, once there is another.
@@ -744,7 +792,19 @@ static void test_flushing_what_was_ahead_costs(void **state)
 // Behind an entry without a length nothing is read, and nothing billed.
 static void test_garbage_costs_what_is_read(void **state)
 {
+    struct loop_rig r;
+
     (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 0);
+    make_share(r.dev, 0, 0);
+    struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share});
+    for (uint32_t i = 0; i < 32; i++)
+        memset(loop_block(q, loop_put(q, loop_nop())), 0, VB_WQEBB_BYTES);
+    loop_doorbell(q);
+    loop_run(&r);
+    assert_in_range(facts_of(r.dev, share).units, VB_SHARE_TURN + 2, 2 * VB_SHARE_TURN + 3);
+    loop_close(&r);
     for (uint32_t fails = 0; fails < 2; fails++) {
         struct forge *f = forge_open(NULL);
         make_share(f->dev, 0, 0);
@@ -929,6 +989,7 @@ int main(void)
         cmocka_unit_test(test_long_entries_end_a_turn),
         cmocka_unit_test(test_short_packets_in_pieces_end_a_turn),
         cmocka_unit_test(test_a_turn_fetches_so_many_entries),
+        cmocka_unit_test(test_long_entries_end_the_same_turns_in_polls),
         cmocka_unit_test(test_garbage_costs_what_is_read),
         cmocka_unit_test(test_flushing_costs),
         cmocka_unit_test(test_flushing_what_was_ahead_costs),
