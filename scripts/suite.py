@@ -3,8 +3,8 @@
 """suite.py BUILD [CTEST-OPTION...]: runs every test of a build tree once, in eight places,
 of which a test that computes takes four (tests/CMakeLists.txt).
 
-Nothing is run a second time: a test that fails or times out makes the run fail. Afterwards it reads
-what the tests printed. With CI=true each skip is a failure, whichever framework reports it, unless
+Nothing is run a second time: a test that fails or times out makes the run fail, and so does a run of no
+test or without a report. Afterwards it reads what the tests printed. With CI=true each skip is a failure, whichever framework reports it, unless
 tests/skips.txt lists it with a reason. Tries that a test made (lines "TRIES: ...") are printed.
 
 Random draws start from a seed that the commit's hash gives. VERBENA_SEED=N replays a run.
@@ -59,6 +59,12 @@ def read_log(path):
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         output = case.findtext("system-out") or ""
         yield case.get("name"), output.splitlines(), case.find("skipped") is not None
+
+
+def failures(path):
+    """The tests that failed, by CTest's report, however they ended."""
+    cases = xml.etree.ElementTree.parse(path).getroot().iter("testcase")
+    return [case.get("name") for case in cases if case.find("failure") is not None]
 
 
 def skips_of(lines, skipped):
@@ -118,18 +124,21 @@ def main():
     began = time.monotonic()
     done = subprocess.run(
         ["ctest", "--test-dir", build, "--output-on-failure", "--no-label-summary", "-j8",
-         "--timeout", str(DEFAULT_TIMEOUT_S), "--output-junit", log,
+         "--no-tests=error", "--timeout", str(DEFAULT_TIMEOUT_S), "--output-junit", log,
          "--test-output-size-passed", str(OUTPUT_BYTES), *sys.argv[2:]],
         env={**os.environ, "VERBENA_SEED": str(seed)}, check=False)
     took = time.monotonic() - began
 
-    skips, tries = read_results(log) if log.exists() else ([], [])
+    reported = log.exists()
+    skips, tries = read_results(log) if reported else ([], [])
     print()
     bad = report(skips, tries, rows, in_ci)
     print(f"one try each, {took:.0f} s, {len(skips)} skipped, {len(tries)} tests with tries")
     if bad:
         print(f"failed: skipped without a reason in tests/skips.txt: {' '.join(bad)}")
-    if done.returncode or bad:
+    if not reported:
+        print(f"failed: CTest wrote no report to {log}")
+    if done.returncode or bad or not reported:
         print(f"replay: {replay}")
         sys.exit(1)
 

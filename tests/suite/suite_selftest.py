@@ -10,6 +10,10 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+import suite  # pylint: disable=wrong-import-position
+
 RUNNER = ROOT / "scripts/suite.py"
 FUZZ = ROOT / "scripts/fuzz.sh"
 
@@ -62,6 +66,28 @@ class Suite(unittest.TestCase):
     def test_crash_is_a_failure(self):
         self.plant("crash", "kill -SEGV $$")
         self.assertEqual(self.run_suite().returncode, 1)
+
+    def test_no_test_is_a_failure(self):
+        done = self.run_suite()
+        self.assertEqual(done.returncode, 1, done.stdout)
+
+    def test_missing_report_is_a_failure(self):
+        # A ctest that ends with 0 and has run nothing.
+        fake = self.tree / "bin/ctest"
+        fake.parent.mkdir()
+        fake.write_text("#!/bin/sh\nexit 0\n")
+        fake.chmod(0o755)
+        done = self.run_suite(PATH=f"{fake.parent}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("CTest wrote no report", done.stdout)
+
+    def test_failures_are_read_from_the_report(self):
+        self.plant("good", "exit 0")
+        self.plant("bad", "exit 1")
+        self.plant("hang", "exec sleep 60", TIMEOUT=1)
+        self.plant("crash", "kill -ABRT $$")
+        self.run_suite()
+        self.assertEqual(set(suite.failures(self.tree / "tests.xml")), {"bad", "hang", "crash"})
 
     SKIPS = {
         "status": ("exit 77", {"SKIP_RETURN_CODE": 77}),
@@ -136,5 +162,4 @@ class Suite(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     unittest.main()
