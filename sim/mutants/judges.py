@@ -19,6 +19,7 @@ IMPURE_LAYERS = {"hull", "verbs", "rdmacm", "rsocket", "rspreload"}
 MEMORY_BYTES = 4 << 30
 # Takes longer than all others together, and judges by a score: by name only.
 SLOW = {"test_chain_mutants"}
+NOT_RUN = (126, 127)  # of prlimit: there was no judge
 WALL_S = 900  # a judge that sleeps for ever; none does without a mutant
 
 
@@ -100,7 +101,8 @@ def judges_for(root, what, seeds):
 
 
 def classify(status, output):
-    """The verdict of a run that ended with `status`, as subprocess tells it."""
+    """The verdict of a run that ended with `status`, as subprocess tells it. Of a judge is only what
+    judges print: an end that they do not explain is a crash."""
     if status == 0:
         return "survived", ""
     if status == -24 or "CPU time limit exceeded" in output:
@@ -115,12 +117,14 @@ def classify(status, output):
     violation = re.search(r"^seed (\d+): VIOLATION.*\n\s*(.*)", output, re.M)
     if violation:
         return "judge", f"seed {violation.group(1)}: {violation.group(2)}"
-    failed = re.search(r"^\[  FAILED  \] (\w+)$", output, re.M)
+    failed = re.search(r"^\[  FAILED  \] (.+)$", output, re.M)
     reason = re.search(r"^\[  ERROR   \] --- (?!\[.*error: *$)(.+)", output, re.M)
     leak = re.search(r"SUMMARY: LeakSanitizer: .*", output)
     if failed:
         return "judge", f"{failed.group(1)}: {reason.group(1) if reason else 'failed'}"
-    return "judge", leak.group(0) if leak else f"exit status {status}: {output.strip()[-100:]}"
+    if leak:
+        return "judge", leak.group(0)
+    return "crash", f"exit status {status}: {output.strip()[-100:]}"
 
 
 def run_judge(judge, program, number, limit_s, seen=None):
@@ -143,6 +147,8 @@ def run_judge(judge, program, number, limit_s, seen=None):
             return Outcome("timeout", f"still running after {WALL_S} s")
         out.seek(max(0, out.seek(0, 2) - 100000))
         output = out.read().decode(errors="replace")
+    if child.returncode in NOT_RUN:
+        raise OSError(f"{program} cannot be run: {output.strip()[-200:]}")
     return Outcome(*classify(child.returncode, output), usage)
 
 

@@ -4,7 +4,7 @@
 
 mutants.py [--set core|chain|cm] [NAME…]   the bugs written by hand: each must be found
 mutants.py --draw N [--seed S]             N one-token changes drawn at random, and their score
-mutants.py --replay [--seed S]             four of each kind that are known to be found
+mutants.py --replay [--seed S]             four of each kind that are known to be found, by that judge
 
 A draw's seed is by default the hash of sources and judges, so it is fixed when these are, and a draw in
 parts is one draw whatever is committed meanwhile. That of a replay is VERBENA_SEED or the commit's hash.
@@ -35,6 +35,7 @@ ROOT = HERE.parent.parent
 SETS = {"core": HERE, "chain": HERE / "chain", "cm": HERE / "cm"}
 KNOWN = HERE / "caught.txt"
 REPLAYED = 4  # of each kind
+QUICK_SEEDS = 32  # of a judge that CI replays
 HAND_SEEDS, DRAWN_SEEDS = 200, 100
 LIMIT_S, LIMIT_TIMES = 5, 10  # a judge's processor time: so much more than without a mutant
 
@@ -155,9 +156,9 @@ class Court:
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             self.programs.update(zip(names, pool.map(self.overlay.link, names)))
 
-    def rehearse(self, judges=None):
+    def rehearse(self):
         """Each judge without a mutant: it must pass; what it costs, and which functions it calls."""
-        judges = judges or self.judges
+        judges = self.judges
 
         def once(i):
             seen = self.place / f"seen.{i}"
@@ -171,19 +172,18 @@ class Court:
                 self.cost[judge], self.seen[judge] = outcome.cpu_s, seen
         judges.sort(key=lambda j: (self.seeds_first and not j.arguments, self.cost[j]))
 
-    def try_mutant(self, mutant, first=None):
-        """The first judge that sees a mutant, and how; None and how it survived."""
-        judges = [j for j in self.judges
-                  if j not in self.seen or self.seen[j][mutant.number] or mutant.files]
-        if first:
-            judges = [judge_named(first)] + [j for j in judges if j.name != first]
+    def try_mutant(self, mutant, only=None):
+        """The first judge that sees a mutant, and how; None and how it survived. `only`: one judge."""
+        judges = [only] if only else [
+            j for j in self.judges if j not in self.seen or self.seen[j][mutant.number] or mutant.files]
         for judge in judges:
             self.link([judge.program])
             limit_s = int(LIMIT_S + LIMIT_TIMES * self.cost.get(judge, 4))
             outcome = run_judge(judge, self.programs[judge.program], mutant.number, limit_s)
             if outcome.verdict != "survived":
                 return judge, outcome
-        return None, Outcome("survived", f"{len(judges)} judges" if judges else "no judge calls it")
+        return None, Outcome("survived", only.name if only else
+                             f"{len(judges)} judges" if judges else "no judge calls it")
 
 
 def row_of(mutant, label, judge, outcome):
@@ -208,14 +208,23 @@ def print_scores(rows):
               f"{share:10.3f}")
 
 
-def judge_all(court, labelled, report, first=None):
-    """Runs mutants, two at a time."""
+def judge_all(court, labelled, report, only=None):
+    """Runs mutants, two at a time; `only`: a mutant's name -> its one judge."""
     def one(item):
         label, mutant = item
-        return row_of(mutant, label, *court.try_mutant(mutant, (first or {}).get(mutant.name)))
+        return row_of(mutant, label, *court.try_mutant(mutant, (only or {}).get(mutant.name)))
     with concurrent.futures.ThreadPoolExecutor(court.options.jobs) as pool:
         for done in concurrent.futures.as_completed([pool.submit(one, x) for x in labelled]):
             report(done.result())
+
+
+def judge_alone(court, label, mutant, report, only=None):
+    """Runs a mutant in a build of its own, by judges that `court` has rehearsed."""
+    with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
+        own = Court(court.options, court.overlay.tree, place, list(court.judges))
+        own.cost, mutant.number = court.cost, 0
+        own.overlay.build([Mutant(mutant.name, mutant.layer, files=mutant.files)])
+        judge_all(own, [(label, mutant)], report, only)
 
 
 def run_patches(options, tree, what, patches, report):
@@ -229,15 +238,11 @@ def run_patches(options, tree, what, patches, report):
         court = Court(options, tree, place, list(judges), seeds_first=what == "core")
         court.overlay.build(together)
         court.rehearse()
-        judges, costs = court.judges, court.cost
         alone = [m for m in mutants if not m.bodies or m.number in court.overlay.dropped]
         judge_all(court, [(m.name, m) for m in together if m not in alone], report)
     for m, patch in ((m, p) for m, p in zip(mutants, patches) if m in alone):
-        with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
-            court = Court(options, tree, place, list(judges))
-            court.cost, m.files, m.number = costs, m.files or patched(ROOT, patch), 0
-            court.overlay.build([Mutant(m.name, what, files=m.files)])
-            judge_all(court, [(m.name, m)], report)
+        m.files = m.files or patched(ROOT, patch)
+        judge_alone(court, m.name, m, report)
 
 
 def hand_written_main(options, tree):
@@ -366,21 +371,26 @@ def known_entries(path):
 
 
 def replayable(entry, functions):
-    """An entry as (mutant, judge), or None if its function changed since."""
+    """An entry as (mutant, judge), or None if it is stale: its function changed since, or the patch
+    is gone."""
     if entry[0] == "patch":
-        mutant = hand_written(ROOT, SETS[entry[1]] / f"{entry[2]}.patch", entry[1])
-        return (mutant, " ".join(entry[3:])) if mutant.bodies else None
+        patch = SETS[entry[1]] / f"{entry[2]}.patch"
+        return (hand_written(ROOT, patch, entry[1]), judge_named(" ".join(entry[3:]))) \
+            if patch.exists() else None
     _, path, key, digest, change = entry[:5]
     function = functions.get((path, key))
     if function is None or function.digest != digest:
         return None
     operator, token, variant = change.split(":")
-    return mutant_of(function, Change(operator, int(token), int(variant))), " ".join(entry[5:])
+    return (mutant_of(function, Change(operator, int(token), int(variant))),
+            judge_named(" ".join(entry[5:])))
 
 
 def replay_main(options, tree):
     chosen = choose_known(options)
-    for number, (mutant, _) in enumerate(chosen, 1):
+    only = {m.name: judge for m, judge in chosen}
+    together = [m for m, _ in chosen if not m.files]
+    for number, mutant in enumerate(together, 1):
         mutant.number = number
     rows = []
 
@@ -388,14 +398,15 @@ def replay_main(options, tree):
         rows.append(row)
         print_row(row)
     with tempfile.TemporaryDirectory(prefix="verbena-mutants.") as place:
-        court = Court(options, tree, place, judges_for(ROOT, "any", options.seeds or HAND_SEEDS))
-        court.overlay.build([m for m, _ in chosen])
+        court = Court(options, tree, place, sorted(set(only.values()), key=lambda j: j.name))
+        court.overlay.build(together)
         if court.overlay.dropped:
-            names = " ".join(m.name for m, _ in chosen if m.number in court.overlay.dropped)
+            names = " ".join(m.name for m in together if m.number in court.overlay.dropped)
             raise BuildError(f"does not compile: {names}")
-        court.rehearse(sorted({judge_named(judge) for _, judge in chosen}, key=lambda j: j.name))
-        judge_all(court, [(str(m.number), m) for m, _ in chosen], report,
-                  {m.name: judge for m, judge in chosen})
+        court.rehearse()
+        judge_all(court, [(str(m.number), m) for m in together], report, only)
+    for number, mutant in enumerate((m for m, _ in chosen if m.files), len(together) + 1):
+        judge_alone(court, str(number), mutant, report, only)
     for row in rows:
         print(f"{row['label']}: {row['mutant']}")
     print(f"replay: sim/mutants/mutants.py --replay --seed {options.seed}")
@@ -403,7 +414,8 @@ def replay_main(options, tree):
 
 
 def choose_known(options):
-    """As many of each kind as asked for, drawn by the seed: (mutant, judge)."""
+    """As many of each kind as asked for, drawn by the seed: (mutant, judge). All of them, or some of
+    those that few files are compiled for."""
     functions = {(f.path, f.key): f for f in all_functions(ROOT, LAYERS)}
     entries = known_entries(options.known)
     random.Random(options.seed).shuffle(entries)
@@ -412,11 +424,20 @@ def choose_known(options):
         listed = [entry for entry in entries if entry[0] == kind]
         found = [f for f in (replayable(entry, functions) for entry in listed) if f]
         print(f"{kind}: {len(found)} of {len(listed)} known mutants can be replayed")
-        least = options.count or (len(listed) + 1) // 2
+        least = len(listed)
+        if options.count is not None:
+            least, found = options.count, [f for f in found if is_quick(*f)]
         if len(found) < least:
-            raise BuildError(f"that is less than {least}: write {options.known} anew with --keep")
+            raise BuildError(f"{len(found)} of {least}: write {options.known} anew with --keep")
         chosen += found[:options.count]
     return chosen
+
+
+def is_quick(mutant, judge):
+    """Whether CI has the time: sources that few others include, and a short range of seeds."""
+    seeds = dict(zip(judge.arguments, judge.arguments[1:])).get("--seeds", "0")
+    return not mutant.files and all(path.endswith(".c") for path, _ in mutant.bodies) and \
+        int(seeds) <= QUICK_SEEDS
 
 
 def count_of(text):
@@ -425,17 +446,20 @@ def count_of(text):
 
 
 def keep_known(path, rows):
-    """Adds what a judge saw, in sources that few others include, to the list of known mutants."""
-    lines = {" ".join(e[:5 if e[0] == "drawn" else 3]): " ".join(e) for e in known_entries(path)} \
-        if Path(path).exists() else {}
+    """Adds to the list of known mutants each patch that was caught, and of drawn mutants what a judge
+    saw in sources that few others include. Drops entries that are stale."""
+    functions = {(f.path, f.key): f for f in all_functions(ROOT, LAYERS)}
+    entries = known_entries(path) if Path(path).exists() else []
+    lines = {" ".join(e[:5 if e[0] == "drawn" else 3]): " ".join(e) for e in entries
+             if replayable(e, functions)}
     for row in rows:
-        if row["verdict"] != "judge":
+        if row["verdict"] not in CAUGHT:
             continue
-        if row["layer"] in SETS and "place" not in row:
+        if ":" not in row["mutant"]:
             head = f"patch {row['layer']} {row['mutant']}"
         else:
             source, key, operator, token, variant = row["mutant"].split(":")
-            if not source.endswith(".c"):
+            if row["verdict"] != "judge" or not source.endswith(".c"):
                 continue
             head = f"drawn {source} {key} {row['digest']} {operator}:{token}:{variant}"
         lines[head] = f"{head} {row['judge']}"
@@ -499,7 +523,7 @@ def main(arguments):
         mode = draw_main if options.draw else again_main if options.again else \
             replay_main if options.replay else hand_written_main
         rows = mode(options, tree)
-    except (BuildError, ValueError) as error:
+    except (BuildError, OSError, ValueError) as error:
         print(f"mutants.py: {error}", file=sys.stderr)
         return 2
     if options.show:
@@ -508,7 +532,7 @@ def main(arguments):
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.keep:
-        keep_known(KNOWN, [r for r in rows if "digest" in r or ":" not in r["mutant"]])
+        keep_known(options.known, [r for r in rows if "digest" in r or ":" not in r["mutant"]])
     caught = sum(r["verdict"] in CAUGHT for r in rows)
     if options.draw or options.again:
         return 1 if caught < options.least * len(rows) else 0

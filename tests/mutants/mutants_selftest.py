@@ -146,12 +146,22 @@ class VerdictTest(unittest.TestCase):
                 "seed 1: VIOLATION at event 0, 0 ns\n  the simulator crashed: Aborted\n", "assert"),
             (-11, "", "crash"),
             (1, "Test failed with exception: Segmentation fault(11)\n[  FAILED  ] test_a\n", "crash"),
+            (1, "[  ERROR   ] --- 1 != 2\n[  FAILED  ] test_a (udp)\n", "judge"),
+            (255, "[  FAILED  ] GROUP SETUP\n[  ERROR   ] tests\n", "judge"),
+            (2, "verbena sim: unknown option '--seed'\n", "crash"),
+            (1, "verbena sim: out of memory\n", "crash"),
+            (1, "", "crash"),
+            (-6, "p: /r/tests/unit/a.c:9: f: Assertion `a' failed.\n", "crash"),
             (-24, "", "timeout"),
             (1, "seed 1: VIOLATION at event 0, 0 ns\n"
                 "  the simulator crashed: CPU time limit exceeded\n", "timeout"),
         )
         for status, output, verdict in cases:
             self.assertEqual(judges.classify(status, output)[0], verdict, output)
+
+    def test_what_cannot_run_is_no_verdict(self):
+        with self.assertRaises(OSError):
+            judges.run_judge(judges.Judge("test_a"), "/no/such/program", 1, 5)
 
     def test_ranges_of_seeds_are_complete(self):
         seen = []
@@ -188,10 +198,11 @@ int fail(int n);
 void keep(void);
 """,
     "src/base/sum.c": HEAD + """#include "base/sum.h"
+#define FIRST 0
 
 int sum_to(int n)
 {
-    int sum = 0;
+    int sum = FIRST;
     for (int i = 1; i <= n; i++)
         sum += i;
     return sum;
@@ -244,18 +255,38 @@ int main(int argc, char **argv)
 
 --- a/src/base/sum.c
 +++ b/src/base/sum.c
-@@ -6,3 +6,3 @@
-     int sum = 0;
+@@ -7,3 +7,3 @@
+     int sum = FIRST;
 -    for (int i = 1; i <= n; i++)
 +    for (int i = 2; i <= n; i++)
+         sum += i;
+""",
+    "patches/03-macro.patch": """Sums are too big, by a build of its own.
+
+--- a/src/base/sum.c
++++ b/src/base/sum.c
+@@ -3,3 +3,3 @@
+ #include "base/sum.h"
+-#define FIRST 0
++#define FIRST 1
+
+""",
+    "patches/04-crash.patch": """The sum ends the program.
+
+--- a/src/base/sum.c
++++ b/src/base/sum.c
+@@ -7,3 +7,3 @@
+     int sum = FIRST;
+-    for (int i = 1; i <= n; i++)
++    for (int i = 1; i <= n; abort())
          sum += i;
 """,
     "patches/02-same.patch": """The sum begins with a summand of 0.
 
 --- a/src/base/sum.c
 +++ b/src/base/sum.c
-@@ -6,3 +6,3 @@
-     int sum = 0;
+@@ -7,3 +7,3 @@
+     int sum = FIRST;
 -    for (int i = 1; i <= n; i++)
 +    for (int i = 0; i <= n; i++)
          sum += i;
@@ -382,11 +413,37 @@ class TreeTest(unittest.TestCase):
         self.assertEqual(status, 2, text)
         self.assertIn("test_sum always-red fails without a mutant", text)
 
+    def test_replay_asks_the_named_judge_alone(self):
+        status, text = self.replay("patch core 01-sum sim --jobs 1 --start 1 --seeds 8", self.entry())
+        self.assertEqual(status, 1, text)
+        self.assertRegex(text, r"1 survived +sim --jobs 1 --start 1 --seeds 8")
+
+    def test_replay_draws_what_is_quick(self):
+        for entry in ("03-macro test_sum", "01-sum sim --jobs 1 --start 1 --seeds 128"):
+            status, text = self.replay(f"patch core {entry}", self.entry())
+            self.assertEqual(status, 2, text)
+            self.assertIn("0 of 1: write", text)
+
     def test_replay_of_all(self):
-        entries = [self.entry(), self.entry(operator="assign", text="+="), self.entry("0" * 12)]
-        status, text = self.replay("patch core 01-sum test_sum", *entries, count="all")
+        entries = ["patch core 01-sum test_sum", "patch core 03-macro test_sum", self.entry(),
+                   self.entry(operator="assign", text="+=")]
+        status, text = self.replay(*entries, count="all")
         self.assertEqual(status, 0, text)
-        self.assertIn("drawn: 2 of 3 known mutants can be replayed", text)
+        self.assertRegex(text, r"4: 03-macro\n")
+        for stale in (self.entry("0" * 12), "patch core 00-gone test_sum"):
+            status, text = self.replay(*entries, stale, count="all")
+            self.assertEqual(status, 2, text)
+            self.assertIn("2 of 3 known mutants can be replayed", text)
+
+    def test_keep_lists_each_caught_patch_and_drops_what_is_stale(self):
+        known = self.root / "kept.txt"
+        known.write_text("\n".join((self.entry(), self.entry("0" * 12), "patch core 00-gone test_sum",
+                                    "patch core 01-sum sim")), encoding="utf-8")
+        status, text = self.run_main("--set", "core", "--keep", "--known", str(known))
+        self.assertEqual(status, 1, text)  # 02-same
+        self.assertEqual(known.read_text(encoding="utf-8").splitlines()[1:],
+                         [self.entry(), "patch core 01-sum test_sum", "patch core 03-macro test_sum",
+                          "patch core 04-crash test_sum"])
 
     def test_patch(self):
         patch = self.root / "patches/01-sum.patch"
