@@ -5,11 +5,14 @@
 They come in parts of at most 20 minutes on two cores. The table in docs/testing.md holds each part's
 last result with the commit it was run on. A result holds while the files that the part builds from
 stay the same: then the part is not run again, unless --again asks for it. So a run that was
-interrupted goes on where it stopped. Names select parts; a name may end with '*'.
+interrupted goes on where it stopped. Names select parts; a name may end with '*'. What a part runs is
+built before it, so that a result is never of programs older than its files.
 """
 
 import argparse
+import contextlib
 import datetime
+import fcntl
 import fnmatch
 import hashlib
 import os
@@ -33,10 +36,17 @@ FUZZERS_A_PART = 2  # at the same time, one on each core
 
 PURE = ["CMakeLists.txt", "cmake", "include", "presets", "src/base", "src/wire", "src/nic", "src/cm",
         "src/chain", "src/cost"]
-SIM = PURE + ["src/port", "src/host", "src/cli", "sim"]
+WORLDS = [":(glob)sim/*.[ch]"]  # no mutants, and no text
+SIM = PURE + ["src/port", "src/host", "src/cli"] + WORLDS
 ALL = ["CMakeLists.txt", "cmake", "include", "src", "presets"]
-SYSTEM = ALL + ["tests/judge.py", "tests/cli", "tests/linux", "tests/verbs"]  # they share helpers
-FUZZ = ALL + ["fuzz", "scripts/fuzz.sh", "scripts/fixed.sh", "scripts/flavour.sh"]
+TESTS = ["tests/CMakeLists.txt", "tests/wait.h", "tests/skips.txt"]
+UNIT = TESTS + ["tests/unit"]
+SYSTEM = ALL + TESTS + ["tests/judge.py", "tests/cli", "tests/linux", "tests/verbs"]  # they share helpers
+FUZZ = ALL + WORLDS + ["fuzz", "scripts/fuzz.sh", "scripts/fixed.sh", "scripts/flavour.sh"]
+WHOLE = ALL + ["tests", "sim", "scripts", "fuzz", "bench", "examples", "units", "Makefile", ".ci",
+               ".clang-format"]
+JUDGES = SIM + UNIT + [":(glob)sim/mutants/*.py"]
+PATCHES = {"core": ":(glob)sim/mutants/*.patch", "chain": "sim/mutants/chain", "cm": "sim/mutants/cm"}
 SEEDS_A_PART = 2500
 DRAWN, LEAST = 500, 0.90  # random mutants, and the share of them that has to be caught
 
@@ -50,26 +60,28 @@ def parts(build, seed):
         ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
         ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
         ("sim-equal", f"{sim} --equal --seeds 1000 --start {seed} --require-coverage", SIM),
-        ("flow", f"env FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + ["sim", "tests/unit"]),
+        ("flow", f"FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + WORLDS + UNIT),
         ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", SYSTEM),
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
          " --seconds 600", SYSTEM),
         ("crash", f"bench/crash.py --build {build} --rounds 1000 --strict", ALL + ["bench"]),
         ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
-        ("planted", "tests/suite/planted.py", ALL + ["tests", "sim", "scripts", "fuzz"]),
+        ("planted", "tests/suite/planted.py", WHOLE),
     ]
     sanitized = f"scripts/sanitized.sh {build}"
-    unit = ALL + ["sim", "tests/unit", "tests/CMakeLists.txt", "scripts/sanitized.sh", "scripts/flavour.sh"]
-    rows += [("asan-rest", f"{sanitized} asan sim isolation", unit),
+    unit = ALL + WORLDS + UNIT + ["examples", "scripts/sanitized.sh", "scripts/flavour.sh",
+                                  "scripts/fixed.sh"]
+    rows += [("asan-rest", f"{sanitized} asan sim isolation chain_mutants", unit),
              ("tsan-rest", f"{sanitized} tsan chain_silence offload_refusal process service_death", unit)]
     mutants = f"sim/mutants/mutants.py --build {build}"
-    judges = SIM + ["tests/unit"]
-    rows += [(f"mutants-{name}", f"{mutants} --set {name}", judges) for name in ("core", "chain", "cm")]
-    rows.append(("mutants-known", f"{mutants} --replay --count all", judges))
-    rows += [(f"mutants-drawn-{i}", f"{mutants} --draw {DRAWN} --part {i}/5", judges)
+    rows += [(f"mutants-{name}", f"{mutants} --set {name}", JUDGES + [patches])
+             for name, patches in PATCHES.items()]
+    rows.append(("mutants-known", f"{mutants} --replay --count all",
+                 JUDGES + ["sim/mutants/caught.txt", *PATCHES.values()]))
+    rows += [(f"mutants-drawn-{i}", f"{mutants} --draw {DRAWN} --part {i}/5", JUDGES)
              for i in range(1, 6)]
-    rows.append(("mutants-score", f"{mutants} --draw {DRAWN} --least {LEAST}", judges))
+    rows.append(("mutants-score", f"{mutants} --draw {DRAWN} --least {LEAST}", JUDGES))
     for area, name in (("verbs", "programs"), ("verbs", "cm"), ("cli", "perf"),
                        ("cli", "perf_get"), ("capture", "capture")):
         rows.append((f"{area}-{name}", f"tests/{area}/{name}_test.py --build {build} --full",
@@ -83,7 +95,7 @@ def parts(build, seed):
         some = " ".join(fuzzers[i:i + FUZZERS_A_PART])
         rows.append((f"fuzz-{i // FUZZERS_A_PART + 1}",
                      f"scripts/fuzz.sh {build}/asan {FUZZ_SECONDS} {some}", FUZZ))
-    return rows
+    return [(name, f"env VERBENA_SEED={seed} {command}", inputs) for name, command, inputs in rows]
 
 
 def digest(paths):
@@ -106,7 +118,16 @@ def read_table(text):
     return {cells[0]: cells for cells in rows[1:]}
 
 
-def write_table(rows, order):
+@contextlib.contextmanager
+def locked(logs):
+    """One at a time, of runs that go side by side."""
+    with open(logs / "lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_row(cells, order):
+    rows = {**read_table(TABLE.read_text()), cells[0]: cells}
     head = ["| part | result | s | commit | date | inputs | command |",
             "|---|---|---|---|---|---|---|"]
     lines = ["| " + " | ".join(rows[name]) + " |" for name in order if name in rows]
@@ -116,15 +137,32 @@ def write_table(rows, order):
                             flags=re.S))
 
 
+def uncommitted():
+    """The files outside docs that differ from the commit."""
+    done = subprocess.run(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no",
+                           "--", ":!docs"], capture_output=True, text=True, check=True)
+    return [line[3:] for line in done.stdout.splitlines()]
+
+
 def commit():
-    dirty = subprocess.run(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no",
-                            "--", ":!docs"], capture_output=True, text=True, check=True).stdout
-    return (suite.commit() or "none")[:12] + ("+" if dirty.strip() else "")
+    return (suite.commit() or "none")[:12] + ("+" if uncommitted() else "")
 
 
-def run(name, command, log):
+def builds(name, build, log):
+    """Brings the trees up to date that a part runs in; whether that was possible."""
+    steps = [["cmake", "--build", build]]
+    if name.startswith("fuzz-"):
+        steps.append(["scripts/flavour.sh", "asan", f"{build}/asan"])
+    with open(log, "w", encoding="utf-8") as out:
+        built = all(subprocess.run(step, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,
+                                   check=False).returncode == 0 for step in steps)
+    if not built:
+        print(log.read_text(errors="replace")[-4000:])
+    return built
+
+
+def run(command, log):
     """(passed, seconds, the last line it printed)."""
-    print(f"{name}: {command}", flush=True)
     began = time.monotonic()
     with open(log, "w", encoding="utf-8") as out:
         child = subprocess.Popen(command.split(), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,
@@ -174,13 +212,16 @@ def main():
             state = f"holds, of commit {rows[name][3]}" if holds else "has to run"
             print(f"{name}: {state}")
             continue
-        passed, took, last = run(name, command, logs / f"{name}.log")
+        print(f"{name}: {command}", flush=True)
+        with locked(logs):
+            built = builds(name, args.build, logs / f"{name}.build.log")
+        passed, took, last = run(command, logs / f"{name}.log") if built else (
+            False, 0, "FAILED: it does not build")
         if digest(inputs) != mark:
             passed, last = False, "FAILED: its files changed meanwhile"
-        rows = read_table(TABLE.read_text())  # another run may have added to it
-        rows[name] = [name, last, f"{took:.0f}", commit(), datetime.date.today().isoformat(), mark,
-                      f"`{command}`"]
-        write_table(rows, [row[0] for row in every])
+        with locked(logs):
+            write_row([name, last, f"{took:.0f}", commit(), datetime.date.today().isoformat(), mark,
+                       f"`{command}`"], [row[0] for row in every])
         print(f"{name}: {last}, {took:.0f} s", flush=True)
         if not passed:
             failed.append(name)
