@@ -15,9 +15,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "sim/mutants")]
 sys.dont_write_bytecode = True
 import long  # pylint: disable=wrong-import-position
+import mutants  # pylint: disable=wrong-import-position
 import suite  # pylint: disable=wrong-import-position
 
 WANTED = {"planted.flake", "planted.hang", "planted.skip", "fuzz.packet", "mutants.replay"}
@@ -44,7 +45,7 @@ def plant(tree):
     entry = re.search(r"int LLVMFuzzerTestOneInput\(.*\)\n\{\n", fuzzer.read_text())[0]
     replace(fuzzer, entry, entry + "    require(size < 16 || data[7] != 7);\n")
 
-    # A change of nothing, among the four patches that are said to be caught.
+    # A change of nothing, among the patches that are said to be caught: a replay draws them all.
     source = tree / "src/cm/cm.c"
     head = re.search(r"int vb_cm_heard\(.*\)\n\{\n", source.read_text())[0]
     old = replace(source, head, head + "    (void)0;\n")
@@ -55,7 +56,8 @@ def plant(tree):
     known = tree / "sim/mutants/caught.txt"
     lines = known.read_text().splitlines()
     patches = [line for line in lines if line.startswith("patch ")]
-    kept = [line for line in lines if line not in patches] + patches[:3]
+    drawn = [line for line in patches if mutants.is_quick(*mutants.replayable(line.split(), {}))]
+    kept = [line for line in lines if line not in patches] + drawn[:mutants.REPLAYED - 1]
     known.write_text("\n".join(kept + ["patch cm 99-planted test_cm"]) + "\n")
 
 
