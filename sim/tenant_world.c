@@ -403,7 +403,7 @@ static void turn(struct vb_tenantworld *w)
     w->spent_ns = 0;
     fly_out(w);
     uint64_t at = next_event(w);
-    if (steps > 0 || vb_doorbells_pending(vb_dev_doorbells(w->dev)))
+    if (steps > 0 || vb_pu_has_more(pu) || vb_doorbells_pending(vb_dev_doorbells(w->dev)))
         return;
     vb_tenant_idle(&w->tenant[0]);
     if (at > w->now_ns)

@@ -395,10 +395,11 @@ static uint64_t latest_ns(const struct vb_dev *dev)
 
 // Pieces that queue pairs wait for come later at a lower rate, and sooner at a higher one: if they
 // stayed there, each change to a lower one would make a wait longer that has not become shorter.
-static void move_pieces(const struct vb_dev *dev, const struct vb_share_part *s, uint64_t now_ns,
-                        const struct vb_share_rate *old)
+static void move_pieces(const struct vb_dev *dev, uint32_t unit, const struct vb_share_part *s,
+                        uint64_t now_ns, const struct vb_share_rate *old)
 {
-    for (uint32_t i = 0, left = dev->qp_count; left > 0; i++) {
+    // The unit's own ones; all units together look at each once.
+    for (uint32_t i = unit, left = dev->pu[unit]->qp_count; left > 0; i += dev->pu_count) {
         const struct vb_qpc *qp = dev->qps[i];
         if (!qp)
             continue;
@@ -428,7 +429,7 @@ static void divide_rate(const struct vb_dev *dev, struct vb_share *share)
         const struct vb_share_rate old = s->rate;
         set_rate(&s->rate, s->users ? now_ns : s->left_ns, part_Bps, a->burst_bytes);
         if (s->users && old.piece_ns && s->rate.piece_ns != old.piece_ns)
-            move_pieces(dev, s, now_ns, &old);
+            move_pieces(dev, i, s, now_ns, &old);
     }
 }
 
