@@ -5,6 +5,7 @@
 #include "base/prng.h"
 #include "chain/check.h"
 #include "flow_kit.h"
+#include "fresh_seed.h"
 #include "mutate_kit.h"
 #include "shipped_kit.h"
 
@@ -223,12 +224,13 @@ static uint64_t number_from(const char *name, uint64_t usual)
 
 static void test_silence(void **state)
 {
-    uint64_t programs = number_from("CHECK_PROGRAMS", 740);
+    uint64_t programs = number_from("CHECK_PROGRAMS", 740), first = fresh_seed();
 
     (void)state;
-    for (uint64_t seed = 1; seed <= programs; seed++) {
+    for (uint64_t i = 0; i < programs; i++) {
         struct vb_findings found = {.count = 0};
-        struct program p = make(seed <= programs / 20 ? 2 * seed : 2 * seed + 1);
+        uint64_t seed = first + i;
+        struct program p = make(i < programs / 20 ? 2 * seed : 2 * seed + 1);
         check(&p, &found);
         if (found.count)
             fail_msg("program %llu: [%s] %s", (unsigned long long)seed,
@@ -316,6 +318,8 @@ static void print_score(const char *name, const struct score *s)
            s->other_flagged);
 }
 
+// Always the same draw: a rate of some thirty mutants that depend on order says little about the
+// checker's, but a change of it is a change of the checker.
 static void test_mutants(void **state)
 {
     static const char *const how[] = {"by what was seen to happen, with the same values",
