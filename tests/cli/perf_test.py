@@ -144,7 +144,7 @@ class Perf(unittest.TestCase):
 
     def test_a_peer_that_pauses_is_waited_for(self):
         """Without losses only a busy machine is late. The server stands still until the client's NIC
-        has counted a timeout, which it does after a second and not before, and the client goes on."""
+        has counted a timeout, and the client goes on."""
         iters = 200000
         client = start("perf", "write", "--iters", str(iters), "--depth", "1",
                        "--local", ",".join(addresses()))
@@ -154,12 +154,9 @@ class Perf(unittest.TestCase):
         server, = children(client.pid)
         # Latencies, which take turns with the echo's, are done: a WRITE is under way at any time.
         wait_for(lambda: counter(client.pid, "sent_pkts") > 1.25 * iters, "the rate is not measured")
-        began = time.monotonic()
         os.kill(server, signal.SIGSTOP)
         self.addCleanup(go_on, server)  # whatever comes
         wait_for(lambda: counter(client.pid, "local_ack_timeout_err") > 0, "no timeout is counted")
-        # A second since the WRITE left, which may have been some time before the server was stopped.
-        self.assertGreater(time.monotonic() - began, 0.5)
         go_on(server)
         _, words = client.communicate(timeout=PATIENCE_S)
         self.assertEqual(client.returncode, 0, words)
