@@ -192,15 +192,15 @@ static void test_new_connections_after_a_child_closed(void **state)
     struct duo d;
     struct vb_qp *qp[2];
     struct duo_state *s = *state;
+    if (!DUO_CHILD_IS_FREE)
+        SKIP("the thread sanitizer lets a child free nothing that it inherited");
     duo_open(&d, s);
     duo_connect(&d, VB_SERVICE_RC, qp);
     exchange(&d, qp[0], 1);
     pid_t pid = fork();
     if (pid == 0) {
-        if (DUO_CHILD_IS_FREE) {
-            vb_nic_close(s->nic[0]);
-            vb_nic_close(s->nic[1]);
-        }
+        vb_nic_close(s->nic[0]);
+        vb_nic_close(s->nic[1]);
         _exit(0);
     }
     join(pid);
