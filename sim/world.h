@@ -161,6 +161,7 @@ struct vb_node {
     uint64_t run_at_ns;     // the NIC's next turn
     uint64_t hold_until_ns; // its port sends nothing before
     uint64_t act_at_ns;     // the host's next turn
+    bool caught_up;         // its inbox has been empty since the network healed
     uint64_t idle_ns;       // the host's pause, longer the longer it has had nothing to do
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     struct vb_simsrq srq[VB_SIM_SRQS];

@@ -94,13 +94,13 @@ static void test_answers_without_memory(void **state)
     run_as(&(struct vb_sim_opts){.seed = 296, .chains = VB_SIM_CHAINS_NONE, .equal = true});
 }
 
-// Both ended a queue pair by retries after the network had healed: 2100 because frames went on to
+// Each ended a queue pair by retries after the network had healed: 2100 because frames went on to
 // come to the wrong unit, 2553 because the model forgot that an answer had been given up, 15063885
 // because a unit still ran too seldom for its peers' timers, 15023939 and 15068108 because a NIC
-// slept beside frames in its socket.
+// slept beside frames in its socket, 182412218 because 851 frames had piled up in an inbox.
 static void test_no_end_by_retries_in_a_healed_network(void **state)
 {
-    static const uint64_t seeds[] = {2100, 2553, 15063885, 15023939, 15068108};
+    static const uint64_t seeds[] = {2100, 2553, 15063885, 15023939, 15068108, 182412218};
 
     (void)state;
     pass(seeds, sizeof seeds / sizeof *seeds);
