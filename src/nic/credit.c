@@ -61,6 +61,20 @@ void vb_credit_posted(struct vb_pu *pu, struct vb_qpc *qp)
 
 // ---- the requester is limited
 
+// The limit was raised or lifted. A message that waited for it may still wait for its rate: if
+// another answer limits it once more meanwhile, that wait has its whole time.
+static void go_on(struct vb_pu *pu, struct vb_qpc *qp)
+{
+    struct vb_requester *r = &qp->req;
+
+    if (r->timer_kind == VB_REQ_TIMER_CREDIT &&
+        (!r->limited || !r->cursor || vb_psn_diff(r->cursor->ssn, r->limit) <= 0)) {
+        r->timer_kind = VB_REQ_TIMER_NONE;
+        vb_timer_disarm(&r->timer);
+    }
+    vb_pu_kick(pu, qp);
+}
+
 void vb_credit_heard(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet *pkt)
 {
     struct vb_requester *r = &qp->req;
@@ -71,7 +85,7 @@ void vb_credit_heard(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet
         return; // says nothing of receives, or is no answer to what was sent last
     if (code == VB_AETH_CREDITS_INVALID) {
         r->limited = false;
-        vb_pu_kick(pu, qp);
+        go_on(pu, qp);
         return;
     }
     if (vb_psn_diff(pkt->msn, r->ssn) > 0)
@@ -82,7 +96,7 @@ void vb_credit_heard(struct vb_pu *pu, struct vb_qpc *qp, const struct vb_packet
         return;
     r->limited = true;
     r->limit = limit;
-    vb_pu_kick(pu, qp);
+    go_on(pu, qp);
 }
 
 bool vb_credit_holds(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)

@@ -106,6 +106,14 @@ static void test_no_end_by_retries_in_a_healed_network(void **state)
     pass(seeds, sizeof seeds / sizeof *seeds);
 }
 
+// A forged answer limits a message that waits for its rate, a real one lifts the limit, and another
+// forged one limits it again: the first wait's timer ended the second wait.
+static void test_second_wait_for_credits(void **state)
+{
+    (void)state;
+    run_as(&(struct vb_sim_opts){.seed = 260587422, .chains = VB_SIM_CHAINS_NONE});
+}
+
 // Queue pairs of a share were destroyed or reset while they owed it bytes, and went from one unit
 // to the other: all of that added to its rate.
 static void test_rate_of_queue_pairs_that_come_and_go(void **state)
@@ -429,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_a_seed_replays_event_by_event),
         cmocka_unit_test(test_tracing_changes_nothing),
         cmocka_unit_test(test_no_end_by_retries_in_a_healed_network),
+        cmocka_unit_test(test_second_wait_for_credits),
         cmocka_unit_test(test_rate_of_queue_pairs_that_come_and_go),
         cmocka_unit_test(test_rate_of_rounded_alpha),
         cmocka_unit_test(test_seeds_that_once_failed),
