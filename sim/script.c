@@ -216,8 +216,9 @@ static struct vb_send_wr request_of(const struct vb_work *work)
                             .raddr = work->raddr,
                             .imm = work->imm,
                             .srqn = work->srqn};
+    static const struct vb_ip nowhere;
 
-    if (work->to.qpn) {
+    if (!vb_ip_equal(&work->to.addr, &nowhere)) { // a datagram, also to number 0
         memcpy(wr.to.gid, work->to.addr.b, sizeof wr.to.gid);
         wr.to.qpn = work->to.qpn;
         wr.to.qkey = work->to.qkey;

@@ -114,6 +114,13 @@ static void test_second_wait_for_credits(void **state)
     run_as(&(struct vb_sim_opts){.seed = 260587422, .chains = VB_SIM_CHAINS_NONE});
 }
 
+// A datagram to a stranger's number, which is 0 here, was posted without its address.
+static void test_datagram_to_number_zero(void **state)
+{
+    (void)state;
+    run_as(&(struct vb_sim_opts){.seed = 95456208, .chains = VB_SIM_CHAINS_NONE});
+}
+
 // Queue pairs of a share were destroyed or reset while they owed it bytes, and went from one unit
 // to the other: all of that added to its rate.
 static void test_rate_of_queue_pairs_that_come_and_go(void **state)
@@ -438,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_tracing_changes_nothing),
         cmocka_unit_test(test_no_end_by_retries_in_a_healed_network),
         cmocka_unit_test(test_second_wait_for_credits),
+        cmocka_unit_test(test_datagram_to_number_zero),
         cmocka_unit_test(test_rate_of_queue_pairs_that_come_and_go),
         cmocka_unit_test(test_rate_of_rounded_alpha),
         cmocka_unit_test(test_seeds_that_once_failed),
