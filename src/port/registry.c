@@ -255,22 +255,25 @@ int vb_registry_join(struct registry *r, const struct registry *first, const str
     return -ENOSPC;
 }
 
+// All inboxes, whether or not the first is there: a process may have been killed while it cleared
+// them.
 static void leave_site(struct registry *r, uint32_t slot, uint32_t site)
 {
     char path[REGISTRY_PATH];
     atomic_store_explicit(&r->file->slot[slot].at[site].taken, 0, memory_order_release);
     for (uint32_t unit = 0; unit < REGISTRY_UNITS; unit++)
-        if (vb_registry_inbox(r, slot, site, unit, path) && unlink(path) < 0)
-            break;
+        if (vb_registry_inbox(r, slot, site, unit, path))
+            (void)unlink(path);
 }
 
+// The id goes last: nobody looks for inboxes of a slot without one.
 static void forget(struct registry *r, uint32_t slot, uint32_t span, uint64_t now_ns)
 {
     for (uint32_t i = slot; i < slot + span && i < REGISTRY_SLOTS; i++)
         STORE(r->file->slot[i].used_ns, now_ns);
-    atomic_store_explicit(&r->file->slot[slot].id, 0, memory_order_release);
     for (uint32_t site = 0; site < REGISTRY_SITES; site++)
         leave_site(r, slot, site);
+    atomic_store_explicit(&r->file->slot[slot].id, 0, memory_order_release);
 }
 
 void vb_registry_release(struct registry *r, uint64_t now_ns)

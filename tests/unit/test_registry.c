@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -253,6 +254,105 @@ static void test_a_holder_dies(void **state)
     vb_registry_close(&r);
 }
 
+// ---- inboxes
+
+static int unlinks_left = -1; // before the process dies; negative: it does not
+
+int unlink(const char *path)
+{
+    if (unlinks_left == 0)
+        _exit(0);
+    unlinks_left -= unlinks_left > 0;
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+// The inboxes of a NIC of two units at two addresses: made, or counted.
+static uint32_t inboxes(const struct registry *r, uint32_t slot, bool make)
+{
+    char path[REGISTRY_PATH];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(vb_registry_inbox(r, slot, i / 2, i % 2, path));
+        if (make)
+            assert_int_equal(close(open(path, O_WRONLY | O_CREAT | O_EXCL, 0600)), 0);
+        count += access(path, F_OK) == 0;
+    }
+    return count;
+}
+
+// As a newcomer does: slots of the dead that have an id.
+static void bury_all(struct registry *r, uint32_t slot)
+{
+    for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+        if (atomic_load(&r->file->slot[slot].id) != 0)
+            vb_registry_bury(r, slot, site, vb_clock_ns());
+}
+
+// Whichever unlink() a process is killed at, the next one clears the rest.
+static void test_a_burier_dies(void **state)
+{
+    bool died = true;
+    for (int unlinks = 0; died; unlinks++) {
+        uint32_t slot;
+        pid_t holder = start_holder(state, &slot);
+        struct registry r = open_registry(state);
+        assert_int_equal(inboxes(&r, slot, true), 4);
+        assert_int_equal(kill(holder, SIGKILL), 0);
+        assert_int_equal(waitpid(holder, NULL, 0), holder);
+        pid_t burier = fork();
+        assert_true(burier >= 0);
+        if (burier == 0) {
+            struct registry own;
+            unlinks_left = unlinks;
+            if (vb_registry_open(&own, *state) == 0)
+                bury_all(&own, slot);
+            _exit(1);
+        }
+        int status;
+        assert_int_equal(waitpid(burier, &status, 0), burier);
+        died = WEXITSTATUS(status) == 0;
+        bury_all(&r, slot);
+        assert_int_equal(inboxes(&r, slot, false), 0);
+        vb_registry_close(&r);
+        assert_true(died || unlinks >= 4);
+    }
+}
+
+// The same for a NIC that is killed while it closes.
+static void test_a_closing_one_dies(void **state)
+{
+    bool died = true;
+    for (int unlinks = 0; died; unlinks++) {
+        struct registry r = open_registry(state);
+        int told[2], status;
+        uint32_t slot;
+        assert_int_equal(pipe(told), 0);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            struct registry own;
+            if (vb_registry_open(&own, *state) != 0 ||
+                vb_registry_claim(&own, 1, 2, &here, 0, vb_clock_ns()) != 0)
+                _exit(2);
+            inboxes(&own, own.slot, true);
+            if (write(told[1], &own.slot, sizeof own.slot) != sizeof own.slot)
+                _exit(2);
+            unlinks_left = unlinks;
+            vb_registry_close(&own);
+            _exit(1);
+        }
+        assert_int_equal(read(told[0], &slot, sizeof slot), sizeof slot);
+        assert_int_equal(close(told[0]) + close(told[1]), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+        died = WEXITSTATUS(status) == 0;
+        bury_all(&r, slot);
+        assert_int_equal(inboxes(&r, slot, false), 0);
+        vb_registry_close(&r);
+        assert_true(died || unlinks >= 4);
+    }
+}
+
 // A child inherits the description and the lock with it, and lets go of neither for its parent.
 static void test_a_child_abandons(void **state)
 {
@@ -451,6 +551,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_addresses, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_sites, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_a_holder_dies, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_a_burier_dies, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_a_closing_one_dies, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_a_child_abandons, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_a_stopped_one_keeps_nobody_from_the_order, make_dir,
                                         remove_dir),
