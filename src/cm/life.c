@@ -175,10 +175,12 @@ int vb_cm_abandon(struct vb_cm *cm, uint64_t now_ns, uint32_t id)
 
 bool vb_cm_is_leaving(const struct vb_cm *cm)
 {
-    for (uint32_t i = 0; i < cm->timers.count; i++)
-        if (VB_CONTAINER_OF(cm->timers.heap[i], struct vb_cm_conn, timer)->state == VB_CM_DREQ_SENT)
-            return true;
-    return false;
+    bool leaving = cm->out_count > 0;
+
+    for (uint32_t i = 0; i < cm->timers.count && !leaving; i++)
+        leaving =
+            VB_CONTAINER_OF(cm->timers.heap[i], struct vb_cm_conn, timer)->state == VB_CM_DREQ_SENT;
+    return leaving;
 }
 
 // ---- time

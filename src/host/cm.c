@@ -478,6 +478,12 @@ void vb_host_cm_leave(struct vb_host_cm *h)
         wake(h);
 }
 
+void vb_host_cm_leave_all(struct vb_host_cm *h)
+{
+    pthread_mutex_unlock(&h->lock);
+    wake(h);
+}
+
 int vb_host_cm_bind(struct vb_host_cm *h, enum vb_cma_space space, uint16_t *port)
 {
     return vb_cm_ports_bind(h->ports, space, port);

@@ -192,8 +192,9 @@ static void after_fork_in_child(void)
 
 // Ends all connections, and waits until peers have answered or a second has passed. A DREQ that got
 // lost is repeated by the manager's thread, which ends with the process: a peer that never hears of
-// the end may wait for ever. The thread that calls exit() in a signal handler may keep a lane, and
-// so stop the manager's thread while that one is in the manager.
+// the end may wait for ever. A thread that calls exit() in a signal handler may hold a lane's lock
+// or that of events. So it sends nothing itself, and if the manager's thread waits for such a lock,
+// in the manager, the time is over at some point.
 static void tell_peers(void)
 {
     const struct vb_verbs_cm *calls = vb_rdmacm_calls();
@@ -208,7 +209,7 @@ static void tell_peers(void)
         for (struct vb_link *l = process.ids.head.next; l != &process.ids.head; l = l->next)
             vb_rdmacm_abandon_in(cm, now_ns, VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
         bool leaving = calls->is_leaving(cm);
-        calls->leave(process.manager);
+        calls->leave_all(process.manager);
         if (!leaving || now_ns >= until_ns)
             return;
         nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);

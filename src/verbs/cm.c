@@ -57,6 +57,7 @@ VB_VERBS_EXPORT const struct vb_verbs_cm *vb_verbs_cm(void)
         .enter = vb_host_cm_enter,
         .enter_until = vb_host_cm_enter_until,
         .leave = vb_host_cm_leave,
+        .leave_all = vb_host_cm_leave_all,
         .event_fd = vb_host_cm_event_fd,
         .take_event = vb_host_cm_take_event,
         .listen = vb_cm_listen,

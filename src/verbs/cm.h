@@ -15,6 +15,7 @@ struct vb_verbs_cm {
     __typeof__(vb_host_cm_enter) *enter;
     __typeof__(vb_host_cm_enter_until) *enter_until;
     __typeof__(vb_host_cm_leave) *leave;
+    __typeof__(vb_host_cm_leave_all) *leave_all;
     __typeof__(vb_host_cm_event_fd) *event_fd;
     __typeof__(vb_host_cm_take_event) *take_event;
     __typeof__(vb_cm_listen) *listen;

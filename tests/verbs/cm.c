@@ -615,20 +615,39 @@ static void leave_now(int signal)
 }
 
 // Polls without a pause, so the signal most likely comes while it is in the NIC.
-static void be_interrupted(uint16_t port)
+static void poll_until_interrupted(struct ibv_cq *cq)
 {
     const struct itimerval once = {{0, 0}, {0, 20000}};
     struct sigaction act = {.sa_handler = leave_now};
+    struct ibv_wc wc;
+
+    NEED(!sigaction(SIGALRM, &act, NULL) && !setitimer(ITIMER_REAL, &once, NULL));
+    for (;;)
+        NEED(ibv_poll_cq(cq, 1, &wc) == 0);
+}
+
+static void be_interrupted(uint16_t port)
+{
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct rdma_cm_id *client = make_client(channel, address, port, RDMA_PS_TCP);
-    struct ibv_wc wc;
 
     make_qp(client);
     NEED(!rdma_connect(client, NULL));
     NEED(take(channel, RDMA_CM_EVENT_ESTABLISHED) == 0);
-    NEED(!sigaction(SIGALRM, &act, NULL) && !setitimer(ITIMER_REAL, &once, NULL));
-    for (;;)
-        NEED(ibv_poll_cq(client->send_cq, 1, &wc) == 0);
+    poll_until_interrupted(client->send_cq);
+}
+
+// Its manager has sent nothing when the signal comes.
+static void be_interrupted_server(int tell)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *listener = make_listener(channel, address, 0, RDMA_PS_TCP);
+    uint16_t port = port_of(listener);
+
+    NEED(write(tell, &port, sizeof port) == sizeof port);
+    struct rdma_cm_id *server = take_request(channel);
+    make_qp(server);
+    poll_until_interrupted(server->send_cq);
 }
 
 // exit() in a signal handler ends, whatever the thread was doing.
@@ -650,6 +669,26 @@ static void test_exit_in_a_handler(void)
         NEED(is_quiet(server_side));
     }
     end(listener);
+}
+
+static void test_exit_in_a_servers_handler(void)
+{
+    for (int i = 0; i < EXITS; i++) {
+        int pipes[2], status;
+        uint16_t port;
+        NEED(!pipe(pipes));
+        pid_t child = fork();
+        NEED(child >= 0);
+        if (child == 0)
+            be_interrupted_server(pipes[1]);
+        NEED(read(pipes[0], &port, sizeof port) == sizeof port);
+        struct rdma_cm_id *client = make_client(client_side, address, port, RDMA_PS_TCP);
+        make_qp(client);
+        NEED(!rdma_connect(client, NULL));
+        NEED(waitpid(child, &status, 0) == child && status == 0);
+        end(client); // whether it was rejected or not
+        NEED(!close(pipes[0]) && !close(pipes[1]));
+    }
 }
 
 // ---- devices and names
@@ -691,6 +730,7 @@ static const struct cm_case cases[] = {
     {"devices", test_devices},
     {"fork", test_fork},
     {"exit_in_a_handler", test_exit_in_a_handler},
+    {"exit_in_a_servers_handler", test_exit_in_a_servers_handler},
 };
 
 // Nobody is there: it takes all retries, so it is asked first and judged last.
