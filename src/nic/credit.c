@@ -61,8 +61,8 @@ void vb_credit_posted(struct vb_pu *pu, struct vb_qpc *qp)
 
 // ---- the requester is limited
 
-// The limit was raised or lifted. A message that waited for it may still wait for its rate: if
-// another answer limits it once more meanwhile, that wait has its whole time.
+// The limit was raised or lifted. A message that waited for it may still be held by its rate: its
+// timer stops, so that another wait for credits has its whole time.
 static void go_on(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;

@@ -340,7 +340,7 @@ bool vb_share_charge(struct vb_pu *pu, struct vb_qpc *qp, uint32_t bytes)
     return c->granted <= 0 && qp->share->rate.free_ns > pu->now_ns;
 }
 
-// Part of the piece may have paid for packets that were sent before: that is owed again.
+// A piece that is given back may have paid for packets that were sent before: that is owed again.
 void vb_share_let_go(const struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_congestion *c = qp->congestion;
@@ -383,7 +383,7 @@ static bool is_legal(const struct vb_share_attr *attr)
     return attr->weight <= VB_SHARE_WEIGHT_MAX && attr->rate_Bps <= VB_SHARE_RATE_MAX;
 }
 
-// No unit has sent anything since.
+// The latest time that a unit has seen.
 static uint64_t latest_ns(const struct vb_dev *dev)
 {
     uint64_t ns = 0;
@@ -393,8 +393,8 @@ static uint64_t latest_ns(const struct vb_dev *dev)
     return ns;
 }
 
-// Pieces that queue pairs wait for come later at a lower rate, and sooner at a higher one: if they
-// stayed there, each change to a lower one would make a wait longer that has not become shorter.
+// Pieces that queue pairs wait for come later at a lower rate, and sooner at a higher one. Without
+// the latter, a rate that is lowered and raised again and again would only make waits longer.
 static void move_pieces(const struct vb_dev *dev, uint32_t unit, const struct vb_share_part *s,
                         uint64_t now_ns, const struct vb_share_rate *old)
 {
