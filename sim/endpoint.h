@@ -114,11 +114,10 @@ struct vb_asking {
 
 // What became of the frames of a requester: its requests and the answers to them.
 struct vb_fate {
-    int64_t under_way;    // copies,
-    int64_t answers;      // and those of them that are answers
+    int64_t under_way;    // copies
     int64_t lost_end;     // one past the highest packet that got lost since it went back,
     enum vb_excuse why;   // and how; the packet or the answer to it
-    int64_t given_up_end; // the same of those whose answer the peer has given up
+    int64_t given_up_end; // the same of those whose answer the peer cannot give any more
 };
 
 enum vb_owed_kind {
@@ -225,7 +224,7 @@ struct vb_paced {
     bool cnp_due;      // a marked packet has come
     uint64_t quiet_ns; // and no CNP leaves before
     bool limited;
-    bool unsure;         // … whether it is, by the last bits of its rate
+    bool unsure;         // rounding may have put the NIC on the other side of the limit
     double rate, target; // bytes a nanosecond
     double alpha;
     double free_ns; // until then what was sent takes

@@ -21,7 +21,7 @@
     X(END_PEER_FAILED, "retries end after healing: the peer has failed")   \
     X(END_GIVEN_UP, "retries end after healing: the answer was given up")  \
     X(END_PACED, "retries end after healing: a rate holds the answer")     \
-    X(END_PILED_UP, "retries end after healing: frames had piled up")      \
+    X(RATE_UNSURE, "rate not judged: so near its limit, rounding decides") \
     X(ANSWER_MEMORY_GONE, "READ not answered again: its memory is gone")   \
     X(ANSWERS_FULL, "duplicate not answered: too many answers are owed")   \
     X(TIMER_LATE, "timer fired late: the NIC slept or took frames first")  \

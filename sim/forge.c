@@ -31,6 +31,8 @@ static void inject(struct vb_ep *to, const struct vb_ip *src, const uint8_t *fra
 {
     struct vb_world *w = to->node->world;
 
+    if (!vb_ep_is_unreliable(to) && vb_sent_find(&w->sent, src, &to->node->ip, frame, len))
+        return; // bit for bit a frame that is under way
     if (vb_ep_is_unreliable(to))
         vb_sent_add(&w->sent, src, &to->node->ip, frame, len); // it may be accepted
     vb_simnet_inject(w->net, src, &to->node->ip, (uint16_t)draw(w, 1024, 65535), frame, len);
@@ -137,6 +139,8 @@ static void wrong_transport(struct vb_ep *to)
     uint8_t opcode = vb_opcode_for(transport, pkt.opcode & 0x1f);
 
     pkt.opcode = vb_opcode_table[opcode].facts ? opcode : VB_CNP;
+    if (pkt.opcode == VB_CNP && pkt.psn == 0)
+        pkt.psn = 1; // the peer's have number 0
     if (!(vb_opcode_table[pkt.opcode].facts & VB_OP_PAYLOAD))
         pkt.payload_len = 0;
     vb_cover(w->cover, VB_COVER_FORGED_TRANSPORT);

@@ -274,7 +274,7 @@ static void step_of_qp(struct vb_ep *ep, const struct vb_step *step)
     bool notifies = step->kind == VB_STEP_FRAME_OUT && step->opcode == VB_CNP;
 
     if (step->kind <= VB_STEP_FRAME_OUT)
-        vb_model_timers_due(ep->node->at, notifies ? 0 : step->qpn);
+        vb_model_timers_due(ep->node->at);
     ep->answer.passed = notifies ? ep->answer.passed : 0;
     if (step->kind == VB_STEP_FRAME_OUT && !notifies)
         vb_model_answers_wait(ep);
@@ -305,8 +305,12 @@ void vb_model_observe(void *ctx, const struct vb_step *step)
     struct vb_unit *unit = ctx;
     struct vb_node *node = unit->node;
 
-    if (node->world->violated || step->kind == VB_STEP_TURN)
+    if (node->world->violated)
         return;
+    if (step->kind == VB_STEP_TURN) {
+        vb_model_turn_ended(unit);
+        return;
+    }
     if (step->kind == VB_STEP_NONE) {
         vb_model_check_events(node);
         return;

@@ -107,7 +107,8 @@ void vb_model_ask_idle(struct vb_ep *ep);
 // Goes back with one attempt fewer; false: there was none left.
 bool vb_model_retry(struct vb_ep *ep);
 // No timer of the unit's queue pairs is overdue; none of this one will be.
-void vb_model_timers_due(struct vb_unit *unit, uint32_t qpn); // 0: in no turn
+void vb_model_timers_due(struct vb_unit *unit);
+void vb_model_turn_ended(struct vb_unit *unit);
 void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits);
 // After each step: whether the next request is held back for want of a receive.
 void vb_model_credit_watch(struct vb_ep *ep);
@@ -163,15 +164,21 @@ struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb
 // Nothing came of it, or of a requester's packet or the answer to that.
 void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why);
 void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why);
+// The peer does not answer a packet that came again; for good: it cannot, however often it is
+// asked.
+void vb_model_given_up(struct vb_ep *ep, int64_t packet, bool for_good);
 // The requester goes back: what got lost before is no reason any more.
 void vb_model_sends_again(struct vb_ep *ep);
 // Of the network.
 void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_ip *src,
                          const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
 // No frame is anywhere: each that was sent was dropped by the network or taken by a NIC.
-void vb_model_judge_book(struct vb_ep *ep);
+void vb_model_judge_book(struct vb_world *w);
 // No acknowledgement came in time: something must have got lost.
 void vb_model_judge_timeout(struct vb_ep *ep);
+// Neither the network nor a frame of the connection from before it healed can harm an attempt that
+// begins now.
+bool vb_model_has_healed(const struct vb_ep *ep);
 // It gives up for want of attempts.
 void vb_model_judge_end(struct vb_ep *ep);
 

@@ -49,7 +49,7 @@ static void remove_owed(struct vb_answering *a, uint32_t i)
 // A duplicate is not answered: its requester has to ask once more.
 static void give_up(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
 {
-    vb_model_lost(ep->peer, packet, VB_EXCUSE_TIMEOUT_GIVEN_UP);
+    vb_model_given_up(ep->peer, packet, why == VB_EXCUSE_ANSWER_MEMORY_GONE);
     vb_excuse(cover_of(ep), why);
 }
 

@@ -264,7 +264,7 @@ bool vb_model_retry(struct vb_ep *ep)
         return false;
     }
     a->retries_left--;
-    a->tries_healed += ep->node->world->phase != VB_PHASE_FAULTS;
+    a->tries_healed += vb_model_has_healed(ep);
     go_back(ep);
     a->went_back = a->may_probe = true;
     return true;

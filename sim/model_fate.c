@@ -21,10 +21,8 @@ static void count(const struct vb_sent_frame *f, int64_t more)
 {
     struct vb_ep *asks = requester_of(f);
 
-    if (!asks)
-        return;
-    asks->fate.under_way += more;
-    asks->fate.answers += f->answer ? more : 0;
+    if (asks)
+        asks->fate.under_way += more;
 }
 
 void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
@@ -63,7 +61,7 @@ void vb_model_cnp_sent(struct vb_ep *ep, const struct vb_ip *to, const uint8_t *
 // One copy of the frame is not under way any more.
 static void ends(struct vb_sent_frame *f)
 {
-    f->under_way--;
+    vb_sent_take(f);
     count(f, -1);
 }
 
@@ -71,12 +69,19 @@ void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
 {
     struct vb_fate *fate = &ep->fate;
 
-    if (why == VB_EXCUSE_TIMEOUT_GIVEN_UP && packet >= fate->given_up_end)
-        fate->given_up_end = packet + 1;
     if (packet < fate->lost_end)
         return;
     fate->lost_end = packet + 1;
     fate->why = why;
+}
+
+void vb_model_given_up(struct vb_ep *ep, int64_t packet, bool for_good)
+{
+    struct vb_fate *fate = &ep->fate;
+
+    vb_model_lost(ep, packet, VB_EXCUSE_TIMEOUT_GIVEN_UP);
+    if (for_good && packet >= fate->given_up_end)
+        fate->given_up_end = packet + 1;
 }
 
 void vb_model_sends_again(struct vb_ep *ep)
@@ -120,10 +125,13 @@ void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_
 }
 
 // Datagrams may go where nobody is.
-void vb_model_judge_book(struct vb_ep *ep)
+void vb_model_judge_book(struct vb_world *w)
 {
-    VB_MODEL_CHECK(ep, ep->opts.service == VB_SERVICE_UD || ep->fate.under_way == 0,
-                   "%lld frames have gone nowhere", (long long)ep->fate.under_way);
+    for (uint32_t i = 0; i < w->sent.size; i++) {
+        const struct vb_sent_frame *f = &w->sent.slot[i];
+        if (f->under_way > 0 && !(f->ep && f->ep->opts.service == VB_SERVICE_UD))
+            vb_world_violate(w, "a frame has gone nowhere, in %u copies", f->under_way);
+    }
 }
 
 // ---- timeouts
@@ -144,18 +152,16 @@ static bool is_given_up(const struct vb_ep *ep)
 }
 
 // Whether a frame is under way that brings the acknowledgement: an answer to a packet that is not
-// acknowledged yet, or such a packet, up to the last one that asks. `piled_up`: only to a NIC that
-// has not caught up since the network healed.
-static bool is_under_way(const struct vb_ep *ep, bool piled_up)
+// acknowledged yet, or, unless only answers count, such a packet, up to the last one that asks.
+static bool is_under_way(const struct vb_ep *ep, bool answers_only)
 {
     const struct vb_sent *s = &ep->node->world->sent;
     const struct vb_asking *a = &ep->ask;
 
     for (uint32_t i = 0; i < s->size && ep->fate.under_way > 0; i++) {
         const struct vb_sent_frame *f = &s->slot[i];
-        const struct vb_node *to = f->answer ? ep->node : ep->peer->node;
         if (f->under_way > 0 && requester_of(f) == ep && f->packet >= a->una &&
-            (f->answer || f->packet < a->asked_end) && !(piled_up && to->caught_up))
+            (f->answer || (!answers_only && f->packet < a->asked_end)))
             return true;
     }
     return false;
@@ -164,8 +170,6 @@ static bool is_under_way(const struct vb_ep *ep, bool piled_up)
 // Why the answer has not come: VB_EXCUSE_COUNT: for no reason that the book knows.
 static enum vb_excuse reason_of(struct vb_ep *ep)
 {
-    if (is_given_up(ep))
-        return VB_EXCUSE_TIMEOUT_GIVEN_UP;
     if (ep->fate.lost_end > ep->ask.una)
         return ep->fate.why;
     if (is_under_way(ep, false))
@@ -187,28 +191,37 @@ void vb_model_judge_timeout(struct vb_ep *ep)
         vb_excuse(cover_of(ep), why);
 }
 
-// In a network without faults the second attempt succeeds: only what was lost before the network
-// healed makes one necessary. The peer must be there, and must still have the answer. A storm may
-// have filled an inbox by then, and its NIC may need longer to read it than all attempts take: the
-// packet stands in that line. Once the inbox has been empty, that is no reason any more.
+bool vb_model_has_healed(const struct vb_ep *ep)
+{
+    const struct vb_sent *s = &ep->node->world->sent;
+
+    if (ep->node->world->phase == VB_PHASE_FAULTS)
+        return false;
+    for (uint32_t i = 0; i < s->size && ep->fate.under_way > 0; i++)
+        if (s->slot[i].old > 0 && requester_of(&s->slot[i]) == ep)
+            return false;
+    return true;
+}
+
+// A repetition that begins in a network without faults succeeds, unless an old frame disturbs it: a
+// NAK that was sent before the network healed uses an attempt up, too (seed 246799608), and so does
+// the time in which a NIC reads 851 frames that a storm has left in its inbox (seed 182412218). The
+// peer must be there, and must still have the answer.
 void vb_model_judge_end(struct vb_ep *ep)
 {
     bool given_up = is_given_up(ep);
     const struct vb_paced *rate = &ep->peer->paced;
     // The rate holds the answer, or let it go during the last attempt.
     bool paced = (owes(&ep->peer->answer) && rate->held_ns) ||
-                 (ep->fate.answers > 0 && rate->freed_ns > ep->ask.armed_ns);
-    bool piled_up = is_under_way(ep, true);
+                 (rate->freed_ns > ep->ask.armed_ns && is_under_way(ep, true));
 
     if (ep->node->world->phase == VB_PHASE_FAULTS)
         return;
-    VB_MODEL_CHECK(ep,
-                   ep->ask.tries_healed == 0 || given_up || paced || piled_up || !listens(ep->peer),
+    VB_MODEL_CHECK(ep, ep->ask.tries_healed == 0 || given_up || paced || !listens(ep->peer),
                    "ends by retries at PSN %u, %u of them after the network healed",
                    vb_model_ask_psn(&ep->ask, ep->ask.una), ep->ask.tries_healed);
     vb_excuse(cover_of(ep), given_up            ? VB_EXCUSE_END_GIVEN_UP
                             : paced             ? VB_EXCUSE_END_PACED
-                            : piled_up          ? VB_EXCUSE_END_PILED_UP
                             : listens(ep->peer) ? VB_EXCUSE_END_SPENT
                                                 : VB_EXCUSE_END_PEER_FAILED);
 }

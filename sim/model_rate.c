@@ -98,6 +98,29 @@ void vb_model_cnp_out(struct vb_ep *ep, const struct vb_packet *pkt)
 
 // ---- the rate machine
 
+static void set_unsure(struct vb_ep *ep)
+{
+    if (!ep->paced.unsure)
+        vb_excuse(cover_of(ep), VB_EXCUSE_RATE_UNSURE);
+    ep->paced.unsure = true;
+}
+
+// Neither the model nor the NIC limits it any more. A wait that has begun meanwhile ends when its
+// last packet and a quarter of a burst are free at the least rate.
+static void unlimited(struct vb_ep *ep)
+{
+    const struct vb_dcqcn_params *c = params_of(ep);
+    struct vb_paced *p = &ep->paced;
+    double wait_ns =
+        (VB_FRAME_MAX + c->rp_burst_bytes / RESUME_PART) / (c->rp_min_rate_mbps * MBPS);
+    double end_ns = (double)ep->node->world->now_ns + wait_ns;
+
+    p->limited = false;
+    if (p->unsure && p->latest_ns < end_ns)
+        p->latest_ns = end_ns;
+    p->unsure = false;
+}
+
 static void step_up(struct vb_ep *ep)
 {
     const struct vb_dcqcn_params *c = params_of(ep);
@@ -117,11 +140,12 @@ static void step_up(struct vb_ep *ep)
     p->rate = (p->rate + p->target) / 2;
     p->rate_off = (p->rate_off + p->target_off) / 2 + RATE_UNIT;
     double over = most - p->rate - c->rp_ai_rate_mbps * MBPS;
-    if (over < 0)
-        p->limited = false;
-    // So close to the edge the NIC may be on the other side of it, and this connection's rate is
-    // not judged any more.
-    p->unsure |= over <= p->rate_off && over >= -p->rate_off;
+    // So close to the edge the NIC may be on the other side of it, and the rate is not judged until
+    // both are surely beyond it.
+    if (over <= p->rate_off && over >= -p->rate_off)
+        set_unsure(ep);
+    else if (over < 0)
+        unlimited(ep);
     if (!p->limited)
         vb_cover(cover_of(ep), VB_COVER_CC_RECOVERED);
 }
@@ -139,8 +163,8 @@ static void catch_up(struct vb_ep *ep)
     uint64_t now = ep->node->world->now_ns;
     uint64_t rise = 1000ull * c->rp_time_reset_us, decay = 1000ull * c->rp_dce_tcp_rtt_us;
 
-    if (now >= p->rise_ns + PATIENCE * rise)
-        p->limited = false;
+    if (p->limited && now >= p->rise_ns + PATIENCE * rise)
+        unlimited(ep);
     for (; p->limited && now >= p->rise_ns; p->rise_ns += rise) {
         p->time_stage++;
         step_up(ep);
@@ -180,6 +204,10 @@ static void cut(struct vb_ep *ep)
         p->rate_off = p->alpha_off = p->free_off_ns = 0;
         p->limited = true;
     }
+    if (p->unsure) { // the NIC may begin anew, at the greatest rate
+        p->rate_off += c->rp_max_rate_mbps * MBPS - p->rate;
+        p->alpha_off += 1 - p->alpha;
+    }
     p->target = p->rate;
     p->target_off = p->rate_off;
     p->rate_off = p->rate_off * (1 - p->alpha / 2 + p->alpha_off / 2) + p->rate * p->alpha_off / 2 +
@@ -189,7 +217,8 @@ static void cut(struct vb_ep *ep)
         p->rate_off = 0; // the NIC has the least rate as well
     if (p->rate < least)
         p->rate = least;
-    p->unsure |= p->rate_off > p->rate / 2; // so little is known of it
+    if (p->rate_off > p->rate / 2)
+        set_unsure(ep); // so little is known of it
     decay_alpha(p, g);
     p->alpha += 1 - g;
     p->bytes = p->time_stage = p->byte_stage = 0;

@@ -29,12 +29,9 @@ static uint64_t ask_wait_ns(const struct vb_ep *ep)
 static uint64_t deadline_of(const struct vb_ep *ep)
 {
     const struct vb_asking *a = &ep->ask;
-    uint64_t paced_ns;
 
     if (ep->state != VB_QPS_RTS && ep->state != VB_QPS_SQD)
         return UINT64_MAX;
-    if (a->cursor < a->sent_end && vb_model_rate_holds(ep, &paced_ns))
-        return UINT64_MAX; // it has gone back, and nothing runs until its rate lets it go on
     if (a->rnr_wait)
         return a->rnr_until_ns;
     if (!a->armed || a->went_back || a->cursor <= a->una)
@@ -63,6 +60,7 @@ static void on_credit_timer(struct vb_ep *ep)
     struct vb_asking *a = &ep->ask;
 
     VB_MODEL_CHECK(ep, !a->rnr_wait, "asked for credits during a RNR wait");
+    VB_MODEL_CHECK(ep, a->held, "asked for credits that it does not wait for");
     VB_MODEL_CHECK(ep, ep->node->world->now_ns >= a->held_ns + vb_model_credit_wait_ns(ep),
                    "asked for credits too early");
     a->may_probe = true;
@@ -120,28 +118,39 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
 
 // A unit with several shares ends the turn that is under way, and after a slice of frames and
 // timers each share may have a turn before the next slice: share 0 and the others.
-static bool may_turn(struct vb_unit *unit, uint32_t qpn)
+static bool may_turn(const struct vb_unit *unit)
 {
     uint32_t shares = unit->node->world->scen.shares;
 
-    if (qpn && (unit->late_qpn != qpn || unit->late_turns == 0)) {
-        unit->late_turns++;
-        unit->late_qpn = qpn;
-    }
-    return shares > 1 && unit->late_turns <= 1 + (1 + shares);
+    return shares > 1 && unit->late_turns <= 1 + shares; // that have ended, and the present one
+}
+
+static bool is_due(const struct vb_unit *unit, struct vb_ep *ep)
+{
+    return vb_ep_unit(ep) == unit && deadline_of(ep) <= unit->node->world->now_ns;
+}
+
+void vb_model_turn_ended(struct vb_unit *unit)
+{
+    const struct vb_node *node = unit->node;
+    bool due = false;
+
+    for (uint32_t i = 0; i < node->ep_count && !due; i++)
+        due = is_due(unit, node->ep[i]);
+    unit->late_turns += due;
 }
 
 // A unit looks at its timers before it does anything for a queue pair.
-void vb_model_timers_due(struct vb_unit *unit, uint32_t qpn)
+void vb_model_timers_due(struct vb_unit *unit)
 {
     const struct vb_node *node = unit->node;
     bool due = false;
 
     for (uint32_t i = 0; i < node->ep_count; i++) {
         struct vb_ep *ep = node->ep[i];
-        if (vb_ep_unit(ep) != unit || deadline_of(ep) > node->world->now_ns)
+        if (!is_due(unit, ep))
             continue;
-        if (due || may_turn(unit, qpn))
+        if (due || may_turn(unit))
             vb_excuse(cover_of(ep), VB_EXCUSE_TIMER_SHARED);
         else
             vb_model_violate(ep, "its timer has not fired in time");

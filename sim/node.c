@@ -467,6 +467,4 @@ void vb_node_run(struct vb_node *node)
         take_steps(node);
     else
         vb_node_take_turns(node);
-    if (w->phase != VB_PHASE_FAULTS && vb_simnet_waiting(w->net, node->index) == 0)
-        node->caught_up = true;
 }

@@ -76,6 +76,19 @@ struct vb_sent_frame *vb_sent_find(const struct vb_sent *s, const struct vb_ip *
     return f->under_way > 0 ? f : NULL;
 }
 
+void vb_sent_take(struct vb_sent_frame *f)
+{
+    f->under_way--;
+    if (f->old > f->under_way)
+        f->old = f->under_way;
+}
+
+void vb_sent_heal(struct vb_sent *s)
+{
+    for (uint32_t i = 0; i < s->size; i++)
+        s->slot[i].old = s->slot[i].under_way;
+}
+
 void vb_sent_fini(struct vb_sent *s)
 {
     free(s->slot);

@@ -18,6 +18,7 @@ struct vb_sent_frame {
     int64_t packet;     // its number, as the connection's requester counts
     uint32_t life;      // of the connection
     uint32_t under_way; // copies neither dropped nor taken by a NIC
+    uint32_t old;       // of them, at most, from before the network healed: all copies look alike
     bool answer;
 };
 
@@ -33,6 +34,8 @@ struct vb_sent_frame *vb_sent_add(struct vb_sent *s, const struct vb_ip *src,
 // NULL: no copy is under way.
 struct vb_sent_frame *vb_sent_find(const struct vb_sent *s, const struct vb_ip *src,
                                    const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
+void vb_sent_take(struct vb_sent_frame *f); // one copy is not under way any more
+void vb_sent_heal(struct vb_sent *s);       // all that are under way are old
 void vb_sent_fini(struct vb_sent *s);
 
 #endif

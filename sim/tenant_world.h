@@ -34,7 +34,7 @@ struct vb_tenant_watch {
     uint64_t work, incoming;    // done, and come in for queue pairs without a turn yet
     uint64_t incoming_max;      // of one queue pair
     uint64_t turns;             // that have ended,
-    uint64_t billed;            // and what the NIC has billed then
+    uint64_t billed;            // and what it should have been billed for it
     bool waits;                 // has had work without a pause
     uint64_t since;             // its own work when that began
     double low[VB_TENANTS_MAX]; // by how much another was ahead of it, at least, since then

@@ -152,6 +152,7 @@ static void heal(struct vb_world *w)
     w->heal_ns = w->now_ns;
     w->next_cut_ns = w->next_forge_ns = UINT64_MAX;
     vb_simnet_heal(w->net);
+    vb_sent_heal(&w->sent);
     w->scen.stray_ppm = 0; // a frame that is handed over is overtaken by others
     if (w->scen.burst_max < HEALED_BURST)
         w->scen.burst_max = HEALED_BURST; // what has piled up is read before timers end
@@ -167,12 +168,11 @@ static void begin_end(struct vb_world *w)
 {
     w->phase = VB_PHASE_END;
     w->heal_ns = w->now_ns;
+    vb_model_judge_book(w);
     for (uint32_t i = 0; i < w->scen.conns; i++) {
         struct vb_conn *c = &w->conn[i];
-        for (int side = 0; side < 2; side++) {
-            vb_model_judge_book(&c->ep[side]);
+        for (int side = 0; side < 2; side++)
             vb_conn_modify(&c->ep[side], VB_QPS_ERR);
-        }
         c->state = VB_CONN_DRAIN;
         c->control_at_ns = UINT64_MAX;
     }

@@ -125,7 +125,7 @@ struct vb_unit {
     uint32_t rx_next, rx_count;
     bool rx_waits;                     // for the unit's turn
     bool later;                        // the steps of a poll that is over are being judged
-    uint32_t late_turns, late_qpn;     // turns while a timer was due, and whose was the last
+    uint32_t late_turns;               // that have ended while a timer was due
     uint32_t tx_begun, tx_next, tx_at; // frames before the poll, judged, and the one that is
     struct vb_heard heard;
     struct vb_used used;
@@ -161,7 +161,6 @@ struct vb_node {
     uint64_t run_at_ns;     // the NIC's next turn
     uint64_t hold_until_ns; // its port sends nothing before
     uint64_t act_at_ns;     // the host's next turn
-    bool caught_up;         // its inbox has been empty since the network healed
     uint64_t idle_ns;       // the host's pause, longer the longer it has had nothing to do
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     struct vb_simsrq srq[VB_SIM_SRQS];
