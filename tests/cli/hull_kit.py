@@ -3,6 +3,7 @@
 
 import array
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -15,9 +16,9 @@ FDS_MAX = 16
 
 # Puts descriptors where a service manager would, says so, and becomes the command.
 SHIM = """
-import os, sys
+import fcntl, os, sys
 count, names, fds = sys.argv[1], sys.argv[2], [int(f) for f in sys.argv[3].split(",") if f]
-high = [os.dup2(f, 100 + i, inheritable=True) for i, f in enumerate(fds)]
+high = [fcntl.fcntl(f, fcntl.F_DUPFD, max(fds) + len(fds) + 3) for f in fds]  # above all others
 for f in set(fds):
     os.close(f)
 for i, f in enumerate(high):
@@ -64,9 +65,15 @@ class Manager:
             self.forget(said["FDNAME"])
         return said
 
-    def hear_until(self, key):
-        while key not in self.hear():
-            pass
+    def hear_until(self, key, hull):
+        """Fails when the hull ends before it has said so."""
+        with os.fdopen(os.pidfd_open(hull.pid)) as end:
+            while True:
+                ready, _, _ = select.select([self.socket, end], [], [], PATIENCE_S)
+                if self.socket not in ready:
+                    raise AssertionError(f"no {key}: " + (hull.communicate()[1] if ready else "time is up"))
+                if key in self.hear():
+                    return
 
     def hear_all(self):
         self.socket.setblocking(False)
@@ -119,7 +126,7 @@ class WithHull(WithFiles):
         self.hull = self.spawn(sys.executable, "-c", SHIM, str(len(fds) if count is None else count),
                                names, ",".join(map(str, fds)), command.VERBENA, "nic", *words,
                                fds=fds, variables={"NOTIFY_SOCKET": manager.path})
-        manager.hear_until("READY")
+        manager.hear_until("READY", self.hull)
         return self.hull
 
     def end(self, child, how):

@@ -14,6 +14,7 @@ from command import TIMEOUT_S, main
 
 ADDRESS = "127.64.0.1"
 LIVES, NAMES, LIFE_S = 12, 8, 0.003  # names that find room at a manager which does not listen
+MANY = 150
 WORDS = ("--address", ADDRESS, "--port", "udp")
 
 
@@ -53,6 +54,19 @@ class Store(hull_kit.WithHull):
         app = self.attach()
         self.assertIn("there is no memory 'table'", self.ask(app, "get table"))
         self.assertEqual(self.ask(app, "get o:d+d"), "second")
+
+    def test_many_names(self):
+        """More than the first hundred descriptors of the manager."""
+        self.start(*WORDS, manager=self.manager)
+        app = self.attach()
+        for i in range(MANY):
+            self.assertEqual(self.ask(app, f"put n{i} 4096 t{i}"), "ok")
+            self.manager.hear_all()
+        self.end(self.hull, signal.SIGKILL)
+        self.start(*WORDS, manager=self.manager)
+        app = self.attach()
+        for i in range(MANY):
+            self.assertEqual(self.ask(app, f"get n{i}"), f"t{i}")
 
     def test_killed_at_any_moment(self):
         """What an application was told of is there, whenever the hull dies."""
