@@ -163,6 +163,8 @@ int vb_cm_disconnect(struct vb_cm *cm, uint64_t now_ns, uint32_t id,
                      const struct vb_cm_private *private_data);
 // Whatever its state: ends it as politely as that allows, and no event of it follows.
 int vb_cm_abandon(struct vb_cm *cm, uint64_t now_ns, uint32_t id);
+// Whether one more message can wait to be taken.
+bool vb_cm_has_room(const struct vb_cm *cm);
 // Whether a message waits to be taken, or a peer has been told that its connection is over and has
 // not answered yet.
 bool vb_cm_is_leaving(const struct vb_cm *cm);

@@ -4,11 +4,16 @@
 
 #include "base/bytes.h"
 
+bool vb_cm_has_room(const struct vb_cm *cm)
+{
+    return cm->out_count < cm->opts.outbox;
+}
+
 void vb_cm_send(struct vb_cm *cm, const struct vb_ip *from, const struct vb_ip *to,
                 const uint8_t mad[VB_MAD_BYTES])
 {
     // What finds no room is as good as lost on the way, which everything here can bear.
-    if (cm->out_count == cm->opts.outbox) {
+    if (!vb_cm_has_room(cm)) {
         cm->stats.overflowed++;
         return;
     }

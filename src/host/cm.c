@@ -478,7 +478,7 @@ void vb_host_cm_leave(struct vb_host_cm *h)
         wake(h);
 }
 
-void vb_host_cm_leave_all(struct vb_host_cm *h)
+void vb_host_cm_leave_to_thread(struct vb_host_cm *h)
 {
     pthread_mutex_unlock(&h->lock);
     wake(h);

@@ -28,8 +28,8 @@ struct vb_cm *vb_host_cm_enter(struct vb_host_cm *host, uint64_t *now_ns);
 struct vb_cm *vb_host_cm_enter_until(struct vb_host_cm *host, uint64_t give_up_ns,
                                      uint64_t *now_ns);
 void vb_host_cm_leave(struct vb_host_cm *host);
-// What is to be done now is left to the manager's thread: for who may have the NIC's locks.
-void vb_host_cm_leave_all(struct vb_host_cm *host);
+// Leaves what is due to the manager's thread: for a thread that may hold locks of the NIC.
+void vb_host_cm_leave_to_thread(struct vb_host_cm *host);
 
 // Takes a port of a port space, which no other NIC of the machine then has (of this user's, in this
 // network namespace); 0: any one of those that nobody asks for, which is told. May be repeated, and

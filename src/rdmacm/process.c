@@ -193,8 +193,8 @@ static void after_fork_in_child(void)
 // Ends all connections, and waits until peers have answered or a second has passed. A DREQ that got
 // lost is repeated by the manager's thread, which ends with the process: a peer that never hears of
 // the end may wait for ever. A thread that calls exit() in a signal handler may hold a lane's lock
-// or that of events. So it sends nothing itself, and if the manager's thread waits for such a lock,
-// in the manager, the time is over at some point.
+// or that of events, so it sends nothing itself. If the manager's thread waits for such a lock
+// while it is in the manager, the second passes.
 static void tell_peers(void)
 {
     const struct vb_verbs_cm *calls = vb_rdmacm_calls();
@@ -206,10 +206,11 @@ static void tell_peers(void)
     const uint64_t until_ns =
         (uint64_t)(now.tv_sec + EXIT_PATIENCE_S) * 1000000000 + (uint64_t)now.tv_nsec;
     while ((cm = calls->enter_until(process.manager, until_ns, &now_ns))) {
-        for (struct vb_link *l = process.ids.head.next; l != &process.ids.head; l = l->next)
+        struct vb_link *l = process.ids.head.next;
+        for (; l != &process.ids.head && calls->has_room(cm); l = l->next)
             vb_rdmacm_abandon_in(cm, now_ns, VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
-        bool leaving = calls->is_leaving(cm);
-        calls->leave_all(process.manager);
+        bool leaving = l != &process.ids.head || calls->is_leaving(cm);
+        calls->leave_to_thread(process.manager);
         if (!leaving || now_ns >= until_ns)
             return;
         nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);

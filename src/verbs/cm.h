@@ -15,7 +15,7 @@ struct vb_verbs_cm {
     __typeof__(vb_host_cm_enter) *enter;
     __typeof__(vb_host_cm_enter_until) *enter_until;
     __typeof__(vb_host_cm_leave) *leave;
-    __typeof__(vb_host_cm_leave_all) *leave_all;
+    __typeof__(vb_host_cm_leave_to_thread) *leave_to_thread;
     __typeof__(vb_host_cm_event_fd) *event_fd;
     __typeof__(vb_host_cm_take_event) *take_event;
     __typeof__(vb_cm_listen) *listen;
@@ -27,6 +27,7 @@ struct vb_verbs_cm {
     __typeof__(vb_cm_heard) *heard;
     __typeof__(vb_cm_disconnect) *disconnect;
     __typeof__(vb_cm_abandon) *abandon;
+    __typeof__(vb_cm_has_room) *has_room;
     __typeof__(vb_cm_is_leaving) *is_leaving;
     __typeof__(vb_cm_sidr_ask) *ask;
     __typeof__(vb_cm_sidr_reply) *reply;

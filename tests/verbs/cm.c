@@ -17,6 +17,7 @@ enum {
     THREADS = 32,
     ROUNDS = 5,
     EXITS = 3,
+    MANY = 3000,
 };
 
 static const char *address;
@@ -608,6 +609,52 @@ static void test_fork(void)
     end(listener);
 }
 
+// With queue pairs of its own, which need not be there.
+static void exit_with_many(uint16_t port)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_conn_param param = {.qp_num = 0x10000};
+
+    for (int i = 0; i < MANY; i++, param.qp_num++) {
+        struct rdma_cm_id *id = make_client(channel, address, port, RDMA_PS_TCP);
+        NEED(!rdma_connect(id, &param) && take(channel, RDMA_CM_EVENT_CONNECT_RESPONSE) == 0);
+        NEED(!rdma_establish(id));
+    }
+    exit(0);
+}
+
+// More connections than messages of the manager wait at a time, twice. Events of different
+// connections come in any order.
+static void test_exit_with_many(void)
+{
+    struct rdma_cm_id *listener = make_listener(server_side, address, 0, RDMA_PS_TCP),
+                      *server[MANY];
+    struct rdma_conn_param param = {.qp_num = 0x20000};
+    int made = 0, over = 0, status;
+    pid_t child = fork();
+
+    NEED(child >= 0);
+    if (child == 0)
+        exit_with_many(port_of(listener));
+    while (over < MANY) {
+        struct rdma_cm_event *event;
+        NEED(!rdma_get_cm_event(server_side, &event));
+        struct rdma_cm_id *id = event->id;
+        bool asks = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+        over += event->event == RDMA_CM_EVENT_DISCONNECTED;
+        NEED(!rdma_ack_cm_event(event));
+        if (asks) {
+            NEED(!rdma_accept(id, &param));
+            param.qp_num++;
+            server[made++] = id;
+        }
+    }
+    NEED(waitpid(child, &status, 0) == child && status == 0);
+    for (int i = 0; i < MANY; i++)
+        end(server[i]);
+    end(listener);
+}
+
 static void leave_now(int signal)
 {
     (void)signal;
@@ -681,13 +728,13 @@ static void test_exit_in_a_servers_handler(void)
         NEED(child >= 0);
         if (child == 0)
             be_interrupted_server(pipes[1]);
-        NEED(read(pipes[0], &port, sizeof port) == sizeof port);
+        NEED(!close(pipes[1]) && read(pipes[0], &port, sizeof port) == sizeof port);
         struct rdma_cm_id *client = make_client(client_side, address, port, RDMA_PS_TCP);
         make_qp(client);
         NEED(!rdma_connect(client, NULL));
         NEED(waitpid(child, &status, 0) == child && status == 0);
         end(client); // whether it was rejected or not
-        NEED(!close(pipes[0]) && !close(pipes[1]));
+        NEED(!close(pipes[0]));
     }
 }
 
@@ -729,6 +776,7 @@ static const struct cm_case cases[] = {
     {"synchronous_failure", test_synchronous_failure},
     {"devices", test_devices},
     {"fork", test_fork},
+    {"exit_with_many", test_exit_with_many},
     {"exit_in_a_handler", test_exit_in_a_handler},
     {"exit_in_a_servers_handler", test_exit_in_a_servers_handler},
 };
