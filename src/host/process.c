@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 enum {
-    FORK_PATIENCE_NS = 1000 * 1000 * 1000, // for threads that are at work in a NIC
+    PATIENCE_NS = 1000 * 1000 * 1000, // of fork() and exit(), for threads that are at work in a NIC
 };
 
 static struct {
@@ -58,7 +58,7 @@ static bool hold(struct vb_nic *nic, uint64_t give_up_ns)
 static void before_fork(void)
 {
     struct vb_nic *nic;
-    uint64_t give_up_ns = vb_clock_ns() + FORK_PATIENCE_NS;
+    uint64_t give_up_ns = vb_clock_ns() + PATIENCE_NS;
     int before = vb_cancel_hold(); // the locks of several NICs are not let go in reverse order
 
     pthread_mutex_lock(&process.lock);
@@ -118,7 +118,8 @@ static void at_exit(void)
     uint64_t now_ns = vb_clock_ns();
     struct vb_nic *nic;
 
-    pthread_mutex_lock(&process.lock);
+    if (!lock_until(&process.lock, now_ns + PATIENCE_NS))
+        return; // exit() in a signal handler of a thread that holds it
     FOR_EACH_NIC(nic)
     {
         vb_host_drain(nic, now_ns + nic->drain_ns);
