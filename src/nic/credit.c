@@ -61,8 +61,8 @@ void vb_credit_posted(struct vb_pu *pu, struct vb_qpc *qp)
 
 // ---- the requester is limited
 
-// The limit was raised or lifted. A message that waited for it may still be held by its rate: its
-// timer stops, so that another wait for credits has its whole time.
+// The limit was raised or lifted. The timer of a message's wait for credits stops, even if the rate
+// still holds the message: the next wait for credits has its whole time.
 static void go_on(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;

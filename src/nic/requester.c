@@ -79,10 +79,10 @@ static void arm_ask_timer(struct vb_pu *pu, struct vb_qpc *qp)
     vb_timer_arm(&pu->timers, &r->timer, pu->now_ns + (sooner ? qp->ack_timeout_ns : ASK_NS));
 }
 
-// From a kind of timer on; the wait after an RNR NAK always has its time.
-static void disarm_timer(struct vb_requester *r, enum vb_req_timer from)
+// The wait after an RNR NAK always has its whole time.
+static void disarm_timer(struct vb_requester *r)
 {
-    if (r->timer_kind < from || r->timer_kind == VB_REQ_TIMER_RNR)
+    if (r->timer_kind == VB_REQ_TIMER_NONE || r->timer_kind == VB_REQ_TIMER_RNR)
         return;
     r->timer_kind = VB_REQ_TIMER_NONE;
     vb_timer_disarm(&r->timer);
@@ -133,7 +133,7 @@ void vb_requester_acked(struct vb_pu *pu, struct vb_qpc *qp, uint32_t psn)
         r->rnr_left = qp->rnr_retry;
         r->gap_seen = r->silence = false;
         r->probe = false;
-        disarm_timer(r, VB_REQ_TIMER_ASK);
+        disarm_timer(r);
     }
     if (r->una_psn != r->max_psn) {
         if (vb_psn_diff(r->asked_psn, psn) > 0)
@@ -148,7 +148,7 @@ void vb_requester_rewind(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
-    disarm_timer(r, VB_REQ_TIMER_CREDIT); // what is sent again starts the wait anew
+    disarm_timer(r); // what is sent again starts its own
     r->send_psn = r->asked_psn = r->una_psn;
     r->asking = false;
     vb_peer_withdraw(pu, qp);
