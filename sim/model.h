@@ -108,7 +108,11 @@ void vb_model_ask_idle(struct vb_ep *ep);
 bool vb_model_retry(struct vb_ep *ep);
 // No timer of the unit's queue pairs is overdue; none of this one will be.
 void vb_model_timers_due(struct vb_unit *unit);
-void vb_model_turn_ended(struct vb_unit *unit);
+void vb_model_turn_ended(struct vb_unit *unit); // of any queue pair of the unit
+// Nothing in flight asks for an ACK, and the newest packet cannot be repeated to ask, because its
+// memory is not there: the NIC goes back to repeat all before it, without a record until the first
+// of them is out.
+bool vb_model_cannot_ask(struct vb_ep *ep);
 void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits);
 // After each step: whether the next request is held back for want of a receive.
 void vb_model_credit_watch(struct vb_ep *ep);
@@ -176,8 +180,8 @@ void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_
 void vb_model_judge_book(struct vb_world *w);
 // No acknowledgement came in time: something must have got lost.
 void vb_model_judge_timeout(struct vb_ep *ep);
-// Neither the network nor a frame of the connection from before it healed can harm an attempt that
-// begins now.
+// Nothing can harm an attempt that begins now: not the network, not a frame about the requester's
+// packets that is under way, and not the frames from before it healed that either NIC has to read.
 bool vb_model_has_healed(const struct vb_ep *ep);
 // It gives up for want of attempts.
 void vb_model_judge_end(struct vb_ep *ep);

@@ -124,13 +124,23 @@ void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_
     }
 }
 
+static bool is_datagram(const struct vb_sent_frame *f)
+{
+    return f->ep && f->ep->opts.service == VB_SERVICE_UD;
+}
+
 // Datagrams may go where nobody is.
 void vb_model_judge_book(struct vb_world *w)
 {
     for (uint32_t i = 0; i < w->sent.size; i++) {
         const struct vb_sent_frame *f = &w->sent.slot[i];
-        if (f->under_way > 0 && !(f->ep && f->ep->opts.service == VB_SERVICE_UD))
+        if (f->under_way > 0 && !is_datagram(f))
             vb_world_violate(w, "a frame has gone nowhere, in %u copies", f->under_way);
+    }
+    for (uint32_t i = 0; i < 2 * w->scen.conns; i++) {
+        struct vb_ep *ep = &w->conn[i / 2].ep[i % 2];
+        VB_MODEL_CHECK(ep, ep->opts.service == VB_SERVICE_UD || ep->fate.under_way == 0,
+                       "%lld frames have gone nowhere", (long long)ep->fate.under_way);
     }
 }
 
@@ -195,18 +205,20 @@ bool vb_model_has_healed(const struct vb_ep *ep)
 {
     const struct vb_sent *s = &ep->node->world->sent;
 
-    if (ep->node->world->phase == VB_PHASE_FAULTS)
+    if (ep->node->world->phase == VB_PHASE_FAULTS || ep->fate.under_way > 0 ||
+        ep->peer->answer.nak_due)
         return false;
-    for (uint32_t i = 0; i < s->size && ep->fate.under_way > 0; i++)
-        if (s->slot[i].old > 0 && requester_of(&s->slot[i]) == ep)
+    for (uint32_t i = 0; i < s->size; i++)
+        if (s->slot[i].old > 0 && s->slot[i].ep && !is_datagram(&s->slot[i]) &&
+            (s->slot[i].ep->peer->node == ep->node || s->slot[i].ep->peer->node == ep->peer->node))
             return false;
     return true;
 }
 
-// A repetition that begins in a network without faults succeeds, unless an old frame disturbs it: a
-// NAK that was sent before the network healed uses an attempt up, too (seed 246799608), and so does
-// the time in which a NIC reads 851 frames that a storm has left in its inbox (seed 182412218). The
-// peer must be there, and must still have the answer.
+// A repetition that begins in a network without faults succeeds, unless an earlier frame gets in
+// its way: a NAK of a packet that was sent before uses an attempt up, too (seed 246799608), and so
+// does the time in which a NIC reads 851 frames that a storm has left in its inbox (seed
+// 182412218). The peer must be there, and must still have the answer.
 void vb_model_judge_end(struct vb_ep *ep)
 {
     bool given_up = is_given_up(ep);

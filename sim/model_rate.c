@@ -98,6 +98,11 @@ void vb_model_cnp_out(struct vb_ep *ep, const struct vb_packet *pkt)
 
 // ---- the rate machine
 
+static double greater(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 static void set_unsure(struct vb_ep *ep)
 {
     if (!ep->paced.unsure)
@@ -133,10 +138,10 @@ static void step_up(struct vb_ep *ep)
         p->target += (less - c->rp_threshold) * (c->rp_hai_rate_mbps * MBPS);
     else if (more >= c->rp_threshold)
         p->target += c->rp_ai_rate_mbps * MBPS;
-    if (p->target - p->target_off >= most)
-        p->target_off = 0;
-    if (p->target > most)
+    if (p->target > most) { // the NIC's, too, or it comes nearer
+        p->target_off = greater(0, p->target_off - (p->target - most));
         p->target = most;
+    }
     p->rate = (p->rate + p->target) / 2;
     p->rate_off = (p->rate_off + p->target_off) / 2 + RATE_UNIT;
     double over = most - p->rate - c->rp_ai_rate_mbps * MBPS;
@@ -205,8 +210,8 @@ static void cut(struct vb_ep *ep)
         p->limited = true;
     }
     if (p->unsure) { // the NIC may begin anew, at the greatest rate
-        p->rate_off += c->rp_max_rate_mbps * MBPS - p->rate;
-        p->alpha_off += 1 - p->alpha;
+        p->rate_off = greater(p->rate_off, c->rp_max_rate_mbps * MBPS - p->rate);
+        p->alpha_off = greater(p->alpha_off, 1 - p->alpha);
     }
     p->target = p->rate;
     p->target_off = p->rate_off;

@@ -256,10 +256,7 @@ static uint64_t cost_in_flight(struct vb_ep *ep)
            (uint64_t)(a->cursor - a->una) * PACKET_COST;
 }
 
-// Nothing in flight asks for an ACK, and the newest packet cannot be repeated to ask, because its
-// memory is not there: the NIC goes back to repeat all before it, without a record until the first
-// of them is out.
-static bool cannot_ask(struct vb_ep *ep)
+bool vb_model_cannot_ask(struct vb_ep *ep)
 {
     const struct vb_asking *a = &ep->ask;
 
@@ -275,7 +272,8 @@ static uint64_t peer_cost(struct vb_ep *ep, bool least)
     for (uint32_t i = 0; i < ep->node->ep_count; i++) {
         struct vb_ep *other = ep->node->ep[i];
         if (other->peer->node == ep->peer->node && vb_ep_unit(other) == vb_ep_unit(ep) &&
-            vb_ep_share(other) == vb_ep_share(ep) && !(least && other != ep && cannot_ask(other)))
+            vb_ep_share(other) == vb_ep_share(ep) &&
+            !(least && other != ep && vb_model_cannot_ask(other)))
             cost += cost_in_flight(other);
     }
     return cost;
@@ -299,7 +297,8 @@ static void judge_window(struct vb_ep *ep)
     uint64_t cost = vb_model_peer_cost(ep);
     uint32_t window = window_of(ep);
 
-    if (cost >= window) { // unless another one has gone back to ask (seed 16349092)
+    // Another queue pair may have gone back to ask, and takes no room then (seed 16349092).
+    if (cost >= window && peer_cost(ep, true) < window) {
         cost = peer_cost(ep, true);
         vb_excuse(cover_of(ep), VB_EXCUSE_WENT_BACK_TO_ASK);
     }
@@ -326,7 +325,7 @@ static bool repeats_newest(struct vb_ep *ep, const struct vb_packet *pkt)
 
 static bool goes_back_to_ask(struct vb_ep *ep, const struct vb_packet *pkt)
 {
-    return pkt->psn == vb_model_ask_psn(&ep->ask, ep->ask.una) && cannot_ask(ep);
+    return pkt->psn == vb_model_ask_psn(&ep->ask, ep->ask.una) && vb_model_cannot_ask(ep);
 }
 
 void vb_model_ask_out(struct vb_ep *ep, const struct vb_step *step, const struct vb_packet *pkt)

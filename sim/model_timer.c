@@ -117,17 +117,20 @@ void vb_model_ask_timer(struct vb_ep *ep, const struct vb_step *step)
 // ---- too late
 
 // A unit with several shares ends the turn that is under way, and after a slice of frames and
-// timers each share may have a turn before the next slice: share 0 and the others.
+// timers each share may have a turn before the next slice: share 0 and the others. The last of
+// these turns has not ended yet.
 static bool may_turn(const struct vb_unit *unit)
 {
     uint32_t shares = unit->node->world->scen.shares;
 
-    return shares > 1 && unit->late_turns <= 1 + shares; // that have ended, and the present one
+    return shares > 1 && unit->late_turns <= 1 + shares;
 }
 
+// A queue pair that has gone back to ask has no timer until there is room to send.
 static bool is_due(const struct vb_unit *unit, struct vb_ep *ep)
 {
-    return vb_ep_unit(ep) == unit && deadline_of(ep) <= unit->node->world->now_ns;
+    return vb_ep_unit(ep) == unit && deadline_of(ep) <= unit->node->world->now_ns &&
+           (ep->ask.rnr_wait || !vb_model_cannot_ask(ep));
 }
 
 void vb_model_turn_ended(struct vb_unit *unit)
@@ -137,7 +140,7 @@ void vb_model_turn_ended(struct vb_unit *unit)
 
     for (uint32_t i = 0; i < node->ep_count && !due; i++)
         due = is_due(unit, node->ep[i]);
-    unit->late_turns += due;
+    unit->late_turns = due ? unit->late_turns + 1 : 0;
 }
 
 // A unit looks at its timers before it does anything for a queue pair.
@@ -173,7 +176,8 @@ static uint64_t credit_deadline(struct vb_ep *ep)
 void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits)
 {
     const struct vb_asking *a = &ep->ask;
-    uint64_t due_ns = deadline_of(ep);
+    bool went_back = waits && !a->rnr_wait && vb_model_cannot_ask(ep);
+    uint64_t due_ns = went_back ? UINT64_MAX : deadline_of(ep);
 
     VB_MODEL_CHECK(
         ep, a->una == a->sent_end || a->rnr_wait || held || waits || (a->armed && !a->went_back),
