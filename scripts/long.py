@@ -177,7 +177,7 @@ def run(command, log):
                 child.wait()
     took = time.monotonic() - began
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else "no output"
+    last = lines[-1].strip().replace(f"{ROOT}/", "") if lines else "no output"
     if status:
         print("\n".join(lines[-40:]))
     last = last if status == 0 else f"FAILED ({status}): {last}"
