@@ -517,15 +517,20 @@ static void forget(struct vb_pu *pu, struct vb_share_part *s)
 {
     if (vb_link_queued(&s->line))
         leave(pu, s);
+    if (pu->solo == s)
+        pu->solo = NULL;
     pu->shares--;
     vb_pu_choose_poll(pu);
     if (pu->shares > 0)
         return;
     if (vb_link_queued(&pu->rest.line))
         leave(pu, &pu->rest);
+    pu->rest.credit = 0;
     pu->rest_works = false;
+    pu->solo = NULL;
     pu->turn_of = NULL;
     pu->turn_start = 0;
+    pu->taken = pu->early_turns = 0;
 }
 
 int vb_dev_share_destroy(struct vb_dev *dev, uint32_t number)
