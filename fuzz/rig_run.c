@@ -289,6 +289,12 @@ void rig_steps(struct rig *r, uint32_t unit, uint32_t steps)
     vb_pu_tx_keep(pu);
 }
 
+// Whether its poll used up its budget while timers were due: the deadline brings the host back.
+static bool left_timers(const struct rig *r, const struct vb_pu *pu)
+{
+    return pu->looped >= VB_POLL_LOOPED && vb_pu_deadline(pu) <= r->now_ns;
+}
+
 // Whether a unit stopped before all was done.
 static bool run_unit(struct rig *r, struct vb_pu *pu)
 {
@@ -297,7 +303,7 @@ static bool run_unit(struct rig *r, struct vb_pu *pu)
         txq->used = VB_TX_BYTES - 3 * VB_FRAME_MAX;
     poll(r, pu);
     bool again = vb_pu_wants_tx(pu) || vb_pu_frames_left(pu) > 0 || vb_pu_has_more(pu) ||
-                 vb_pu_events_wait(pu);
+                 left_timers(r, pu) || vb_pu_events_wait(pu);
     if (vb_pu_events_wait(pu))
         rig_take_events(r, pu); // before it goes on
     uint32_t handed = vb_pu_handed(pu), others = (1u << r->units) - 1 - (1u << pu->index);
