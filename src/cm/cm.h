@@ -165,9 +165,9 @@ int vb_cm_disconnect(struct vb_cm *cm, uint64_t now_ns, uint32_t id,
 int vb_cm_abandon(struct vb_cm *cm, uint64_t now_ns, uint32_t id);
 // Whether one more message can wait to be taken.
 bool vb_cm_has_room(const struct vb_cm *cm);
-// Whether a message waits to be taken, or a peer has been told that its connection is over and has
+// Messages that wait to be taken, and peers that were told that their connection is over and have
 // not answered yet.
-bool vb_cm_is_leaving(const struct vb_cm *cm);
+uint32_t vb_cm_leaving(const struct vb_cm *cm);
 
 int vb_cm_sidr_ask(struct vb_cm *cm, uint64_t now_ns, const struct vb_cm_lookup *lookup,
                    uint32_t *id);

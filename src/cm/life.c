@@ -173,12 +173,12 @@ int vb_cm_abandon(struct vb_cm *cm, uint64_t now_ns, uint32_t id)
     return 0;
 }
 
-bool vb_cm_is_leaving(const struct vb_cm *cm)
+uint32_t vb_cm_leaving(const struct vb_cm *cm)
 {
-    bool leaving = cm->out_count > 0;
+    uint32_t leaving = cm->out_count;
 
-    for (uint32_t i = 0; i < cm->timers.count && !leaving; i++)
-        leaving =
+    for (uint32_t i = 0; i < cm->timers.count; i++)
+        leaving +=
             VB_CONTAINER_OF(cm->timers.heap[i], struct vb_cm_conn, timer)->state == VB_CM_DREQ_SENT;
     return leaving;
 }

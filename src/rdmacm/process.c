@@ -19,7 +19,10 @@ enum {
     CONNECTIONS = 16384, // of the manager, those that are ending included
     LISTENERS = 1024,
     EXIT_PATIENCE_S = 1,
+    EXIT_PATIENCE_NS = EXIT_PATIENCE_S * 1000000000,
     EXIT_REST_NS = 200 * 1000,
+    EXIT_BURST = 128, // messages of a manager: a default socket has room for twice as many
+    EXIT_LOST_NS = 20 * 1000 * 1000,
     GRAVES = 64,
 };
 
@@ -190,28 +193,45 @@ static void after_fork_in_child(void)
         process.bucket[i] = NULL;
 }
 
-// Ends all connections, and waits until peers have answered or a second has passed. A DREQ that got
-// lost is repeated by the manager's thread, which ends with the process: a peer that never hears of
-// the end may wait for ever. A thread that calls exit() in a signal handler may hold a lane's lock
-// or that of events, so it sends nothing itself. If the manager's thread waits for such a lock
-// while it is in the manager, the second passes.
+// Ends up to EXIT_BURST more of the ids from `l` on. Where it stopped.
+static struct vb_link *abandon_some(struct vb_cm *cm, uint64_t now_ns, struct vb_link *l)
+{
+    for (uint32_t ended = 0; l != &process.ids.head && ended < EXIT_BURST; l = l->next, ended++) {
+        if (!vb_rdmacm_calls()->has_room(cm))
+            break;
+        vb_rdmacm_abandon_in(cm, now_ns, VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
+    }
+    return l;
+}
+
+// Ends all connections, and waits until peers have answered, or until a second after the last of
+// them was ended. A burst waits until the former one is answered, so that no socket overflows, or
+// until EXIT_LOST_NS have passed: peers may be gone. A DREQ that got lost is repeated by the
+// manager's thread, which ends with the process: a peer that never hears of the end may wait for
+// ever. A thread that calls exit() in a signal handler may hold a lane's lock or that of events, so
+// it sends nothing itself. If the manager's thread waits for such a lock while it is in the
+// manager, the second passes.
 static void tell_peers(void)
 {
     const struct vb_verbs_cm *calls = vb_rdmacm_calls();
+    uint64_t now_ns, until_ns, lost_ns = 0;
+    struct vb_link *l = process.ids.head.next;
     struct timespec now;
     struct vb_cm *cm;
-    uint64_t now_ns;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    const uint64_t until_ns =
-        (uint64_t)(now.tv_sec + EXIT_PATIENCE_S) * 1000000000 + (uint64_t)now.tv_nsec;
+    until_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + EXIT_PATIENCE_NS;
     while ((cm = calls->enter_until(process.manager, until_ns, &now_ns))) {
-        struct vb_link *l = process.ids.head.next;
-        for (; l != &process.ids.head && calls->has_room(cm); l = l->next)
-            vb_rdmacm_abandon_in(cm, now_ns, VB_CONTAINER_OF(l, struct vb_rdmacm_id, all));
-        bool leaving = l != &process.ids.head || calls->is_leaving(cm);
+        struct vb_link *before = l;
+        if (calls->leaving(cm) < EXIT_BURST || now_ns >= lost_ns)
+            l = abandon_some(cm, now_ns, l);
+        if (l != before) {
+            until_ns = now_ns + EXIT_PATIENCE_NS;
+            lost_ns = now_ns + EXIT_LOST_NS;
+        }
+        bool over = l == &process.ids.head && calls->leaving(cm) == 0;
         calls->leave_to_thread(process.manager);
-        if (!leaving || now_ns >= until_ns)
+        if (over || now_ns >= until_ns)
             return;
         nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);
     }

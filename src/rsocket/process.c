@@ -140,11 +140,11 @@ static void leave(struct vb_rsocket *rs, uint64_t by_ns)
 static void at_exit(void)
 {
     uint64_t by_ns = vb_rs_now_ns() + EXIT_PATIENCE_S * UINT64_C(1000000000);
-    struct timespec until;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += EXIT_PATIENCE_S;
     for (int fd = 0; getpid() == owner; fd++) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += EXIT_PATIENCE_S;
         if (pthread_mutex_timedlock(&table_lock, &until) != 0)
             return; // exit() in a signal handler of a thread that holds it
         bool over = fd >= table_size;

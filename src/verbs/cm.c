@@ -70,7 +70,7 @@ VB_VERBS_EXPORT const struct vb_verbs_cm *vb_verbs_cm(void)
         .disconnect = vb_cm_disconnect,
         .abandon = vb_cm_abandon,
         .has_room = vb_cm_has_room,
-        .is_leaving = vb_cm_is_leaving,
+        .leaving = vb_cm_leaving,
         .ask = vb_cm_sidr_ask,
         .reply = vb_cm_sidr_reply,
         .bind = bind_port,

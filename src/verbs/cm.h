@@ -28,7 +28,7 @@ struct vb_verbs_cm {
     __typeof__(vb_cm_disconnect) *disconnect;
     __typeof__(vb_cm_abandon) *abandon;
     __typeof__(vb_cm_has_room) *has_room;
-    __typeof__(vb_cm_is_leaving) *is_leaving;
+    __typeof__(vb_cm_leaving) *leaving;
     __typeof__(vb_cm_sidr_ask) *ask;
     __typeof__(vb_cm_sidr_reply) *reply;
     // A port that is nobody else's on this machine; 0: any. -EADDRINUSE.
