@@ -105,6 +105,7 @@ struct vb_asking {
     bool held;             // its next request waits for a credit,
     uint64_t held_ns;      // since then; the last time, if it does not,
     uint64_t held_by_ns;   // and asks by then; 0: not known
+    int64_t held_at;       // the packet that waits
     bool drained;          // SQD: the host has been told
     bool was_drained;      // in the poll that is being judged
     uint8_t fail_syndrome; // why the request at `done` failed; VB_SYN_OK: it has not

@@ -206,7 +206,7 @@ bool vb_model_has_healed(const struct vb_ep *ep)
     const struct vb_sent *s = &ep->node->world->sent;
 
     if (ep->node->world->phase == VB_PHASE_FAULTS || ep->fate.under_way > 0 ||
-        ep->peer->answer.nak_due)
+        owes(&ep->peer->answer))
         return false;
     for (uint32_t i = 0; i < s->size; i++)
         if (s->slot[i].old > 0 && s->slot[i].ep && !is_datagram(&s->slot[i]) &&

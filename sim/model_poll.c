@@ -46,7 +46,7 @@ static void hear(void *ctx, const struct vb_step *step)
 // A poll need not end with a step that finds nothing to do: vb_model_poll_ended() ends its list.
 static void hear_and_judge(void *ctx, const struct vb_step *step)
 {
-    if (step->kind != VB_STEP_NONE && step->kind != VB_STEP_TURN)
+    if (step->kind != VB_STEP_NONE)
         hear(ctx, step);
     vb_model_observe(ctx, step);
 }

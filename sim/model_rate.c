@@ -110,15 +110,19 @@ static void set_unsure(struct vb_ep *ep)
     ep->paced.unsure = true;
 }
 
-// Neither the model nor the NIC limits it any more. A wait that has begun meanwhile ends when its
-// last packet and a quarter of a burst are free at the least rate.
-static void unlimited(struct vb_ep *ep)
+// A wait ends when its last packet and a quarter of a burst are free, at the latest at the least
+// rate.
+static double longest_wait_ns(const struct vb_ep *ep)
 {
     const struct vb_dcqcn_params *c = params_of(ep);
+    return (VB_FRAME_MAX + c->rp_burst_bytes / RESUME_PART) / (c->rp_min_rate_mbps * MBPS);
+}
+
+// Neither the model nor the NIC limits it any more; a wait may have begun meanwhile.
+static void unlimited(struct vb_ep *ep)
+{
     struct vb_paced *p = &ep->paced;
-    double wait_ns =
-        (VB_FRAME_MAX + c->rp_burst_bytes / RESUME_PART) / (c->rp_min_rate_mbps * MBPS);
-    double end_ns = (double)ep->node->world->now_ns + wait_ns;
+    double end_ns = (double)ep->node->world->now_ns + longest_wait_ns(ep);
 
     p->limited = false;
     if (p->unsure && p->latest_ns < end_ns)
@@ -375,7 +379,9 @@ bool vb_model_rate_holds(const struct vb_ep *ep, uint64_t *until_ns)
 
     if (line > 0 && end < now + line + SLACK_NS)
         end = now + line + SLACK_NS;
-    *until_ns = p->unsure ? UINT64_MAX : (uint64_t)end;
+    if (p->unsure)
+        end = greater(end, now + longest_wait_ns(ep) + SLACK_NS);
+    *until_ns = (uint64_t)end;
     return waits || p->unsure;
 }
 

@@ -195,9 +195,13 @@ void vb_model_credit_watch(struct vb_ep *ep)
     struct vb_asking *a = &ep->ask;
     bool held = vb_model_credit_holds(ep);
 
-    if (held && !a->held)
+    if (held && !(a->held && a->held_at == a->cursor)) { // another message's wait has its whole
+                                                         // time
         a->held_ns = ep->node->world->now_ns;
+        a->held_by_ns = 0;
+    }
     if (!held)
         a->held_by_ns = 0;
     a->held = held;
+    a->held_at = a->cursor;
 }

@@ -573,6 +573,7 @@ static void heal_link(struct link *link)
     struct vb_simnet_link *s = &link->shape;
     s->loss_ppm = s->duplicate_ppm = s->reorder_ppm = s->corrupt_ppm = 0;
     s->queue_bytes = UINT32_MAX;
+    s->bytes_per_us = 0; // or a long answer takes longer than a short timeout
     link->cut_until_ns = 0;
 }
 
