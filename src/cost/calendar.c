@@ -28,21 +28,25 @@ static uint32_t find(const struct vb_calendar *c, uint64_t after)
     return low;
 }
 
+// The span grows to the front, up to `from`, and may join the one before it.
+static void extend(struct vb_calendar *c, uint32_t i, uint64_t from)
+{
+    if (i == 0 || c->span[i - 1].to != from) {
+        c->span[i].from = from;
+        return;
+    }
+    c->span[i - 1].to = c->span[i].to;
+    memmove(c->span + i, c->span + i + 1, (--c->count - i) * sizeof *c->span);
+}
+
 static bool insert(struct vb_calendar *c, uint32_t i, struct vb_calendar_span span)
 {
-    bool joins_last = i > 0 && c->span[i - 1].to == span.from;
-    bool joins_next = i < c->count && c->span[i].from == span.to;
-
-    if (joins_last && joins_next) {
-        c->span[i - 1].to = c->span[i].to;
-        memmove(c->span + i, c->span + i + 1, (--c->count - i) * sizeof span);
+    if (i < c->count && c->span[i].from == span.to) {
+        extend(c, i, span.from);
         return true;
     }
-    if (joins_last || joins_next) {
-        if (joins_last)
-            c->span[i - 1].to = span.to;
-        else
-            c->span[i].from = span.from;
+    if (i > 0 && c->span[i - 1].to == span.from) {
+        c->span[i - 1].to = span.to;
         return true;
     }
     if (c->count == c->room) {
@@ -67,9 +71,8 @@ bool vb_calendar_book(struct vb_calendar *c, uint64_t ready, uint64_t length, ui
         if (gap >= length)
             break;
         uint64_t behind = c->span[i].to;
-        if (gap > 0) { // filled: the span grows to the front, and may join the one before it
-            if (!insert(c, i, (struct vb_calendar_span){ready, ready + gap}))
-                return false;
+        if (gap > 0) { // is filled, which needs no memory
+            extend(c, i, ready);
             length -= gap;
         }
         ready = behind;
