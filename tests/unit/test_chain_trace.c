@@ -97,6 +97,31 @@ static void test_json(void **state)
     free(text);
 }
 
+struct watched {
+    struct vb_image *image;
+    struct vb_machine *m;
+    struct vb_watch *w;
+};
+
+static void open_watch(struct watched *x, const char *text, const struct vb_machine_opts *opts)
+{
+    char error[VB_IMAGE_TEXT] = "";
+
+    x->image = vb_asm(text, strlen(text), error);
+    x->m = x->image ? vb_machine_create(x->image, opts, error) : NULL;
+    if (!x->m)
+        fail_msg("%s", error);
+    x->w = vb_watch_make(x->m, x->image, opts);
+    assert_non_null(x->w);
+}
+
+static void close_watch(struct watched *x)
+{
+    vb_watch_free(x->w);
+    vb_machine_destroy(x->m);
+    vb_image_destroy(x->image);
+}
+
 // An entry of three blocks is shown whole when it is fetched and executed, as it was fetched,
 // though its ring changes in between; other steps show none.
 static void test_entries_are_shown_as_fetched(void **state)
@@ -106,21 +131,15 @@ static void test_entries_are_shown_as_fetched(void **state)
         "region d own 64 writable\nregion s own 64 writable\ncode W\n"
         "    read s -> l.addr[7]\n"
         "l:  read s -> d:1, d+1:1, d+2:1, d+3:1, d+4:1, d+5:1, d+6:1, d+7:1 signaled\n";
-    const struct vb_machine_opts opts = {.seed = 1, .fetch_depth = 4};
-    char error[VB_IMAGE_TEXT] = "";
     uint8_t before[4 * VB_WQEBB_BYTES];
-    struct vb_image *image = vb_asm(text, sizeof text - 1, error);
-    struct vb_machine *m = image ? vb_machine_create(image, &opts, error) : NULL;
     struct vb_watch_event e;
+    struct watched x;
     uint32_t seen = 0;
 
     (void)state;
-    if (!m)
-        fail_msg("%s", error);
-    struct vb_watch *w = vb_watch_make(m, image, &opts);
-    assert_non_null(w);
-    memcpy(before, vb_machine_send_ring(m, 0), sizeof before);
-    while (vb_watch_step(w, &e)) {
+    open_watch(&x, text, &(struct vb_machine_opts){.seed = 1, .fetch_depth = 4});
+    memcpy(before, vb_machine_send_ring(x.m, 0), sizeof before);
+    while (vb_watch_step(x.w, &e)) {
         bool shown = e.kind == VB_STEP_FETCH || e.kind == VB_STEP_EXEC;
         assert_int_equal(e.code != NULL, shown);
         if (!shown || e.counter != 1)
@@ -129,10 +148,80 @@ static void test_entries_are_shown_as_fetched(void **state)
         seen++;
     }
     assert_int_equal(seen, 2);
-    assert_memory_not_equal(vb_machine_send_ring(m, 0), before, sizeof before);
-    vb_watch_free(w);
-    vb_machine_destroy(m);
-    vb_image_destroy(image);
+    assert_memory_not_equal(vb_machine_send_ring(x.m, 0), before, sizeof before);
+    close_watch(&x);
+}
+
+// An entry that fails when it is sent is executed twice. The second time shows nothing: what was
+// fetched has been shown.
+static void test_an_entry_that_fails_when_it_is_sent(void **state)
+{
+    static const char text[] = "program p\ncq c entries 8\nqueue P peer blocks 8 send_cq c\n"
+                               "code P\n    send <- @0x1000/0x17:8 signaled\n";
+    static const uint8_t nothing[VB_WQEBB_BYTES];
+    struct vb_watch_event e;
+    struct watched x;
+    uint32_t executed = 0;
+    uint8_t syndrome = VB_SYN_OK;
+
+    (void)state;
+    open_watch(&x, text, &(struct vb_machine_opts){.seed = 1});
+    while (vb_watch_step(x.w, &e)) {
+        if (e.kind == VB_STEP_COMPLETE)
+            syndrome = e.syndrome;
+        if (e.kind != VB_STEP_EXEC)
+            continue;
+        assert_non_null(e.code);
+        assert_int_equal(memcmp(e.code, nothing, sizeof nothing) == 0, executed > 0);
+        executed++;
+    }
+    assert_int_equal(executed, 2);
+    assert_int_equal(syndrome, VB_SYN_LOCAL_PROT);
+    close_watch(&x);
+}
+
+// A program that waits for the first of so many completions.
+static char *late_wait(uint32_t nops)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *to = open_memstream(&text, &len);
+
+    assert_non_null(to);
+    fprintf(to, "program p\ncq c entries 512\nqueue W loop blocks 512 send_cq c\ncode W\n");
+    for (uint32_t i = 0; i < nops; i++)
+        fprintf(to, "    nop signaled\n");
+    fprintf(to, "    wait c 0\n");
+    fclose(to);
+    return text;
+}
+
+// A WAIT tells whose completion it was as long as that is kept; of an older one it tells nobody.
+static void test_a_wait_for_an_old_completion(void **state)
+{
+    enum {
+        KEPT = 256
+    };
+    struct vb_watch_event e;
+
+    (void)state;
+    for (uint32_t nops = KEPT; nops <= KEPT + 1; nops++) {
+        char *text = late_wait(nops);
+        struct watched x;
+        uint32_t waits = 0;
+        open_watch(&x, text, &(struct vb_machine_opts){.seed = 1});
+        while (vb_watch_step(x.w, &e)) {
+            if (e.kind != VB_STEP_EXEC || e.opcode != VB_WQE_WAIT)
+                continue;
+            assert_int_equal(e.number, 0);
+            assert_int_equal(e.other.exists, nops == KEPT);
+            assert_int_equal(e.other.at, 0);
+            waits++;
+        }
+        assert_int_equal(waits, 1);
+        close_watch(&x);
+        free(text);
+    }
 }
 
 int main(void)
@@ -141,6 +230,8 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_entries_are_shown_as_fetched),
+        cmocka_unit_test(test_an_entry_that_fails_when_it_is_sent),
+        cmocka_unit_test(test_a_wait_for_an_old_completion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
