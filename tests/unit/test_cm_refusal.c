@@ -277,6 +277,32 @@ static void test_reused_id_of_an_ended_connection(void **state)
     cm_event(r, B, VB_CM_EVENT_REQUEST, NULL);
 }
 
+// The connection that has taken the id is gone before the one that had it. The id is free: with it
+// and the former queue pair comes a new request.
+static void test_reused_id_is_free_again(void **state)
+{
+    struct cm_rig *r = *state;
+    struct vb_cm_message m;
+    uint32_t id[2];
+
+    cm_establish(r, id);
+    assert_int_equal(vb_cm_disconnect(r->cm[A], r->now_ns, id[A], NULL), 0);
+    cm_pass(r, A, VB_CM_DREQ);
+    cm_pass(r, B, VB_CM_DREP);
+    cm_connect(r);
+    cm_take(r, A, VB_CM_REQ, &m); // lost
+    reused_id(r, id[A], CM_QPN_A + 1);
+    const struct vb_cm_message end = {
+        .kind = VB_CM_REJ, .local_id = id[A], .rej = {.reason = VB_CM_TIMEOUT}};
+    cm_forge(r, B, &end); // before the program has taken its event
+    cm_wait(r, CM_TIMEWAIT_NS);
+    assert_int_equal(vb_cm_state(r->cm[B], id[B]), VB_CM_OVER);
+    assert_int_equal(vb_cm_in_use(r->cm[B]), 1);
+    reused_id(r, id[A], CM_QPN_A);
+    cm_none(r, B);
+    assert_int_equal(vb_cm_in_use(r->cm[B]), 2);
+}
+
 // The same of the answer's id.
 static void test_reused_id_in_a_reply(void **state)
 {
@@ -364,6 +390,7 @@ int main(void)
         T(test_reused_id_of_a_refused_request),
         T(test_refused_request_with_a_reused_id),
         T(test_reused_id_of_an_ended_connection),
+        T(test_reused_id_is_free_again),
         T(test_reused_id_in_a_reply),
         T(test_flood),
         T(test_lap_is_refused),
