@@ -407,6 +407,39 @@ static void test_region_goes_while_it_is_written(void **state)
 
 // ---- shapes of messages
 
+static bool store_nothing(void *ctx, uint64_t source, uint64_t at, const uint8_t *bytes,
+                          uint64_t len)
+{
+    (void)source;
+    (void)at;
+    (void)bytes;
+    (void)len;
+    return *(const bool *)ctx;
+}
+
+// Memory that has to be copied, and is gone when it is: the fault is not the peer's.
+static void test_copied_memory_that_is_gone(void **state)
+{
+    bool is_there = true;
+    const struct vb_mem_copier copier = {.ctx = &is_there, .store = store_nothing};
+    struct forge *f = open_at(300);
+
+    (void)state;
+    vb_dev_copy_by(f->dev, &copier);
+    const struct vb_mkey_attr attr = {.pd = f->pd,
+                                      .kind = VB_MKEY_COPIED,
+                                      .access = VB_LOCAL_WRITE | VB_REMOTE_WRITE,
+                                      .start = (uintptr_t)f->memory,
+                                      .len = FORGE_MEMORY};
+    assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &f->key), 0);
+    assert_int_equal(write_to(f, VB_RC_WRITE_ONLY, 300, 0, 8, 8, 1), VB_RX_APPLIED);
+    forge_expect_ack(f, 0, 300);
+    is_there = false;
+    assert_int_equal(write_to(f, VB_RC_WRITE_ONLY, 301, 0, 8, 8, 1), VB_RX_REFUSED);
+    forge_expect_nak(f, 1, 301, VB_NAK_REMOTE_OPERATION);
+    forge_close(f);
+}
+
 static void test_lengths_that_lie(void **state)
 {
     (void)state;
@@ -523,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_writes_out_of_bounds),
         cmocka_unit_test(test_longest_message),
         cmocka_unit_test(test_region_goes_while_it_is_written),
+        cmocka_unit_test(test_copied_memory_that_is_gone),
         cmocka_unit_test(test_lengths_that_lie),
         cmocka_unit_test(test_writes_whose_packets_do_not_add_up),
         cmocka_unit_test(test_the_last_packet_of_a_send_is_not_empty),
