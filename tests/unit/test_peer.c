@@ -46,6 +46,20 @@ static void test_a_full_window_grows(void **state)
     forge_close(f);
 }
 
+// Each unit has a window of its own to every peer: both bounds are for all units together.
+static void test_units_divide_the_bounds(void **state)
+{
+    const struct vb_dev_opts opts = {
+        .seed = 1, .pus = 4, .window_bytes = 1 << 20, .window_limit_bytes = 1 << 22};
+    struct vb_dev *dev = vb_dev_create(&opts);
+
+    (void)state;
+    assert_non_null(dev);
+    assert_int_equal(dev->window_bytes, 1 << 18);
+    assert_int_equal(dev->window_limit_bytes, 1 << 20);
+    vb_dev_destroy(dev);
+}
+
 static void test_a_window_that_is_not_used_does_not_grow(void **state)
 {
     (void)state;
@@ -204,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_late_ack_takes_it_out_of_line),
         cmocka_unit_test(test_a_full_window_grows),
+        cmocka_unit_test(test_units_divide_the_bounds),
         cmocka_unit_test(test_a_window_that_is_not_used_does_not_grow),
         cmocka_unit_test(test_losses_halve_it_to_the_least),
         cmocka_unit_test(test_a_timeout_is_a_loss_and_a_busy_receiver_is_none),

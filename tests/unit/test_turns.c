@@ -403,6 +403,59 @@ static void test_queue_pairs_go_in_their_turn(void **state)
     loop_close(&r);
 }
 
+// The share that is the last before the line goes while another one there has its turn: that one is
+// the last then.
+static void test_the_last_before_the_line_goes(void **state)
+{
+    struct loop_queue *q[2];
+    struct loop_rig r;
+    uint32_t share[2];
+
+    (void)state;
+    loop_open(&r, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        share[i] = make_share(r.dev, 0, 0);
+        q[i] = loop_queue(&r, &(struct loop_opts){.share = share[i]});
+        loop_put(q[i], loop_nop());
+        loop_doorbell(q[i]);
+    }
+    const struct vb_pu *pu = r.dev->pu[0];
+    assert_int_equal(vb_pu_step(vb_dev_pu(r.dev), r.now_ns).qpn, q[0]->qpn);
+    assert_ptr_equal(pu->early_last, &vb_share_find(r.dev, share[1])->part[0].early);
+    loop_destroy(q[1]);
+    assert_int_equal(vb_dev_share_destroy(r.dev, share[1]), 0);
+    assert_ptr_equal(pu->early_last, &vb_share_find(r.dev, share[0])->part[0].early);
+    loop_run(&r);
+    assert_int_equal(loop_count(&q[0]->cq, NULL), 1);
+    loop_close(&r);
+}
+
+// ---- timers
+
+// All timers that there can be run at once: two of each queue pair, one of its cross-channel work,
+// one of each completion queue and the unit's own. 17 are one more than there is room for at first.
+static void test_all_timers_run_at_once(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 1000000);
+    for (uint32_t i = 0; i < 4; i++)
+        loop_queue(&r, &(struct loop_opts){.share = share});
+    struct vb_pu *pu = r.dev->pu[0];
+    vb_timer_arm(&pu->timers, &pu->untold_timer, 1);
+    for (uint32_t i = 0; i < r.queues; i++) {
+        struct vb_qpc *qp = vb_dev_qp(r.dev, r.queue[i].qpn);
+        vb_timer_arm(&pu->timers, &qp->req.timer, 1);
+        vb_timer_arm(&pu->timers, &qp->congestion->resume, 1);
+        vb_timer_arm(&pu->timers, &qp->cross->timer, 1);
+        vb_timer_arm(&pu->timers, &qp->send_cq->timer, 1);
+    }
+    assert_int_equal(pu->timers.count, 17);
+    loop_close(&r);
+}
+
 // ---- the length of turns
 
 enum {
@@ -547,6 +600,33 @@ static void test_long_entries_end_the_same_turns_in_polls(void **state)
         facts[observed] = facts_of(r.dev, share);
         loop_close(&r);
     }
+    assert_int_equal(facts[0].turns, facts[1].turns);
+    assert_int_equal(facts[0].units, facts[1].units);
+}
+
+// A loop whose entries are checked has the turns of one whose entries are not.
+static void test_checked_entries_end_the_same_turns(void **state)
+{
+    struct vb_share_facts facts[2];
+
+    (void)state;
+    for (uint32_t checks = 0; checks < 2; checks++) {
+        struct loop_rig r;
+        loop_open(&r, 1);
+        uint32_t share = make_share(r.dev, 0, 0);
+        make_share(r.dev, 0, 0);
+        struct loop_queue *q =
+            loop_queue(&r, &(struct loop_opts){.share = share, .checks = checks});
+        for (uint32_t i = 0; i < LOOP_BLOCKS_MAX; i++)
+            loop_put(q, loop_nop());
+        loop_doorbell(q);
+        for (uint32_t i = 0; i < LOOP_BLOCKS_MAX; i++)
+            vb_pu_poll(vb_dev_pu(r.dev), r.now_ns);
+        assert_int_equal(loop_count(&q->cq, NULL), LOOP_BLOCKS_MAX);
+        facts[checks] = facts_of(r.dev, share);
+        loop_close(&r);
+    }
+    assert_true(facts[0].turns > 1);
     assert_int_equal(facts[0].turns, facts[1].turns);
     assert_int_equal(facts[0].units, facts[1].units);
 }
@@ -979,6 +1059,9 @@ int main(void)
         cmocka_unit_test(test_quiet_shares_shorten_no_turns),
         cmocka_unit_test(test_frames_come_in_slices),
         cmocka_unit_test(test_queue_pairs_go_in_their_turn),
+        cmocka_unit_test(test_the_last_before_the_line_goes),
+        cmocka_unit_test(test_all_timers_run_at_once),
+        cmocka_unit_test(test_checked_entries_end_the_same_turns),
         cmocka_unit_test(test_nobody_is_billed_alone),
         cmocka_unit_test(test_packets_and_bytes_cost),
         cmocka_unit_test(test_what_a_peer_wants_costs),
