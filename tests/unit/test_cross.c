@@ -139,6 +139,61 @@ static void test_enable_opens_nothing_of_a_failed_queue(void **state)
     }
 }
 
+// Makes a queue pair whose receives are managed, up to INIT.
+static uint32_t make_managed_recv(struct pair *p, uint8_t rings[3 * VB_WQEBB_BYTES],
+                                  uint32_t dbrec[2])
+{
+    const struct vb_qpc_attr attr = {.pd = p->rig.pd,
+                                     .send_cqn = p->b->cq.cqn,
+                                     .recv_cqn = p->b->cq.cqn,
+                                     .sq_ring = rings,
+                                     .sq_blocks = 1,
+                                     .rq_ring = rings + VB_WQEBB_BYTES,
+                                     .rq_entries = 8,
+                                     .rq_stride_bytes = 16,
+                                     .dbrec = dbrec,
+                                     .cross_channel = true,
+                                     .managed_recv = true};
+    uint32_t qpn;
+
+    assert_int_equal(vb_dev_qp_create(p->rig.dev, &attr, &qpn), 0);
+    const struct vb_qpc_mods init = {.state = VB_QPS_INIT};
+    assert_int_equal(vb_dev_qp_modify(p->rig.dev, qpn, &init), 0);
+    return qpn;
+}
+
+static uint64_t open_receives(struct pair *p, uint32_t qpn, uint32_t index)
+{
+    struct vb_code enable = loop_enable(p->a, index);
+    struct vb_qp_progress progress;
+
+    enable.opcode = VB_WQE_RECV_EN;
+    enable.object = qpn;
+    loop_put(p->a, enable);
+    loop_doorbell(p->a);
+    loop_run(&p->rig);
+    assert_int_equal(loop_count(&p->a->cq, NULL), 1);
+    assert_int_equal(vb_dev_qp_progress(p->rig.dev, qpn, &progress), 0);
+    return progress.recv_open;
+}
+
+// The same for receives.
+static void test_enable_opens_no_receive_of_a_failed_queue(void **state)
+{
+    _Alignas(64) uint8_t rings[3 * VB_WQEBB_BYTES] = {0};
+    uint32_t dbrec[2] = {0};
+    struct pair p;
+
+    (void)state;
+    pair_open(&p, 1, 0);
+    uint32_t qpn = make_managed_recv(&p, rings, dbrec);
+    assert_int_equal(open_receives(&p, qpn, 2), 2);
+    const struct vb_qpc_mods fails = {.state = VB_QPS_ERR};
+    assert_int_equal(vb_dev_qp_modify(p.rig.dev, qpn, &fails), 0);
+    assert_int_equal(open_receives(&p, qpn, 6), 2);
+    loop_close(&p.rig);
+}
+
 static void test_counters_wrap(void **state)
 {
     struct loop_rig r;
@@ -583,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_enable_counts_blocks),
         cmocka_unit_test(test_enable_past_the_ring),
         cmocka_unit_test(test_enable_opens_nothing_of_a_failed_queue),
+        cmocka_unit_test(test_enable_opens_no_receive_of_a_failed_queue),
         cmocka_unit_test(test_counters_wrap),
         cmocka_unit_test(test_managed_runs_only_when_opened),
         cmocka_unit_test(test_opened_while_it_repeats),

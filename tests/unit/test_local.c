@@ -282,6 +282,32 @@ static uint8_t poll_one(struct place *p, struct vb_code code)
 
 // A masked addition of 4 bytes takes a short way of its own: the same at the end of a region, where
 // the short way of a word ends.
+// The length of an inline segment without bytes is that of no list, even in a region of 2 GiB.
+static void test_no_inline_segment_is_a_long_one(void **state)
+{
+    (void)state;
+    for (int stepwise = 0; stepwise < 2; stepwise++) {
+        struct place p;
+        uint8_t bad = 0;
+
+        open_place(&p, 1);
+        uint32_t big = make_key(&p, p.r.pd, VB_LOCAL_WRITE, VB_WQE_INLINE);
+        loop_put(p.q, (struct vb_code){.opcode = VB_WQE_READ,
+                                       .raddr = (uintptr_t)p.r.memory,
+                                       .rkey = p.r.key,
+                                       .num_sge = 1,
+                                       .sge = {{(uintptr_t)p.r.memory, big, VB_WQE_INLINE}}});
+        loop_doorbell(p.q);
+        if (stepwise)
+            loop_run(&p.r);
+        for (int i = 0; !stepwise && i < 20; i++)
+            vb_pu_poll(vb_dev_pu(p.r.dev), 0);
+        assert_int_equal(loop_count(&p.q->cq, &bad), 0);
+        assert_int_equal(bad, VB_SYN_LOCAL_QP_OP);
+        loop_close(&p.r);
+    }
+}
+
 static void test_half_words_end_in_their_region(void **state)
 {
     struct place p;
@@ -569,6 +595,7 @@ int main(void)
         cmocka_unit_test(test_words_end_in_their_region),
         cmocka_unit_test(test_words_need_what_the_queue_pair_grants),
         cmocka_unit_test(test_half_words_end_in_their_region),
+        cmocka_unit_test(test_no_inline_segment_is_a_long_one),
         cmocka_unit_test(test_answers_are_big_endian_where_asked_for),
         cmocka_unit_test(test_a_word_goes_where_its_entry_said_when_fetched),
         cmocka_unit_test(test_a_key_that_moves),

@@ -573,6 +573,31 @@ static void test_hears_nobody(void **state)
     loop_close(&r);
 }
 
+// A loop that is drained says so once, and begins nothing more.
+static void test_draining_is_told_once(void **state)
+{
+    struct loop_rig r;
+    struct vb_event e;
+
+    (void)state;
+    loop_open(&r, 1);
+    struct loop_queue *q = loop_queue(&r, &plain);
+    loop_put(q, loop_count_up(&r, 0));
+    run_all(&r, q);
+    assert_int_equal(vb_dev_qp_modify(r.dev, q->qpn, &(struct vb_qpc_mods){.state = VB_QPS_SQD}),
+                     0);
+    for (int i = 0; i < 3; i++) {
+        loop_put(q, loop_count_up(&r, 0));
+        run_all(&r, q);
+    }
+    assert_int_equal(loop_word(&r, 0), 1);
+    assert_true(vb_pu_take_event(vb_dev_pu(r.dev), &e));
+    assert_int_equal(e.kind, VB_EVENT_SQ_DRAINED);
+    assert_int_equal(e.number, q->qpn);
+    assert_false(vb_pu_take_event(vb_dev_pu(r.dev), &e));
+    loop_close(&r);
+}
+
 static void test_nothing_inline(void **state)
 {
     struct loop_rig r;
@@ -701,6 +726,7 @@ int main(void)
         cmocka_unit_test(test_program_is_stopped),
         cmocka_unit_test(test_what_is_done_completes),
         cmocka_unit_test(test_hears_nobody),
+        cmocka_unit_test(test_draining_is_told_once),
         cmocka_unit_test(test_nothing_inline),
         cmocka_unit_test(test_polls_make_the_same_steps),
         cmocka_unit_test(test_polls_count_their_steps),

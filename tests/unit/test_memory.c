@@ -231,6 +231,20 @@ static void test_keys_follow_the_secret(void **state)
     vb_mkey_table_fini(&table);
 }
 
+// A key whose lower 24 bits are 0 is a key like any other. The table draws it at this number.
+static void test_a_key_of_few_bits(void **state)
+{
+    struct fixture *x = *state;
+
+    x->table.drawn = 12412530;
+    uint32_t key = create(x, ALL);
+    assert_int_equal(key, 0x32000000);
+    assert_non_null(vb_mkey_find(&x->table, key));
+    assert_int_equal(try(x, key, START, LEN + 1, VB_LOCAL_READ), VB_MEM_BOUNDS);
+    assert_int_equal(vb_mkey_destroy(&x->table, key), 0);
+    assert_null(vb_mkey_find(&x->table, key));
+}
+
 // ---- another registration
 
 static void test_a_region_changes_and_keeps_its_key(void **state)
@@ -476,6 +490,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_empty_region_grants_no_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(test_thousands_of_keys_live_and_die, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keys_follow_the_secret, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_key_of_few_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_region_changes_and_keeps_its_key, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_a_window_of_type_2_serves_one_queue_pair_until_invalidated, setup, teardown),

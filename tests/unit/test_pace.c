@@ -54,6 +54,19 @@ static void test_a_bucket_of_bytes(void **state)
     assert_int_equal(vb_pace_holds(&p, 0), 0);
 }
 
+// A rate that changes while the clock is younger than a burst: the time before 0 is not counted.
+static void test_a_rate_changes_while_the_clock_is_young(void **state)
+{
+    (void)state;
+    struct vb_pace p;
+
+    vb_pace_set(&p, 1000, 100);
+    vb_pace_change(&p, 0, 2000, 100);
+    assert_int_equal(p.rate_Bps, 2000);
+    assert_int_equal(p.free_ns, 0);
+    assert_int_equal(vb_pace_holds(&p, 0), 0);
+}
+
 static void test_requests_keep_the_rate(void **state)
 {
     (void)state;
@@ -179,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_bucket_of_bytes),
+        cmocka_unit_test(test_a_rate_changes_while_the_clock_is_young),
         cmocka_unit_test(test_requests_keep_the_rate),
         cmocka_unit_test(test_a_limit_that_is_set_again_stays),
         cmocka_unit_test(test_datagrams_keep_the_rate),

@@ -135,6 +135,26 @@ static void test_a_rate_comes_later(void **state)
     loop_close(&t.r);
 }
 
+// A rate that comes later is for the queue pairs of its share only.
+static void test_a_rate_of_one_share(void **state)
+{
+    struct loop_rig r;
+    struct vb_qpc *qp[2];
+
+    (void)state;
+    loop_open(&r, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t share = make_share(r.dev, 0, 0);
+        struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share});
+        qp[i] = vb_dev_qp(r.dev, q->qpn);
+    }
+    const struct vb_share_attr rated = {.rate_Bps = RATE_BPS};
+    assert_int_equal(vb_dev_share_change(r.dev, qp[1]->share->of->number, &rated), 0);
+    assert_null(qp[0]->congestion);
+    assert_non_null(qp[1]->congestion);
+    loop_close(&r);
+}
+
 // What was promised to a queue pair that goes is others' again.
 static void test_pieces_come_back(void **state)
 {
@@ -219,6 +239,24 @@ static void test_a_debt_outlives_its_queue_pair(void **state)
     }
 }
 
+// The bytes that a queue pair sent beyond its piece are paid for in full when it goes.
+static void test_a_debt_is_no_shorter(void **state)
+{
+    struct rated t;
+
+    (void)state;
+    open_rated(&t, RATE_BPS);
+    struct vb_pu *pu = vb_dev_pu(t.r.dev);
+    const struct vb_share_rate *rate = &t.qp[0]->share->rate;
+    pu->now_ns = 1000000000;
+    assert_int_equal(vb_share_holds(pu, t.qp[0]), 0);
+    vb_share_charge(pu, t.qp[0], rate->piece_bytes + 100);
+    uint64_t before_ns = rate->free_ns, least_ns = 100 * UINT64_C(1000000000) / (RATE_BPS + 1);
+    make_again(&t.r.queue[0], t.share);
+    assert_in_range(rate->free_ns - before_ns, least_ns, least_ns + 1);
+    loop_close(&t.r);
+}
+
 // A queue pair on one unit sends every 20 ms, which a burst takes; one on the other unit sends
 // whenever it may, and is there every other `part_ms`.
 static uint64_t send_on_two(uint64_t part_ms, uint64_t until_ms)
@@ -280,6 +318,31 @@ static void test_a_wait_while_units_come_and_go(void **state)
     loop_close(&r);
 }
 
+// The timer of a queue pair that waits moves with its piece; one that does not wait gets no timer.
+static void test_a_timer_moves_with_its_piece(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        loop_open(&r, 2);
+        uint32_t share = make_share(r.dev, 0, RATE_BPS);
+        struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share});
+        struct vb_qpc *qp = vb_dev_qp(r.dev, q->qpn);
+        const struct vb_congestion *c = qp->congestion;
+        qp->pu->now_ns = vb_dev_pu_at(r.dev, 1)->now_ns = 1000000000;
+        assert_true(send_long(qp->pu, qp) > 0);
+        assert_int_equal(vb_share_holds(qp->pu, qp), c->granted_ns);
+        if (waits)
+            assert_true(vb_congestion_holds(qp->pu, qp));
+        uint64_t before_ns = c->granted_ns;
+        loop_queue(&r, &(struct loop_opts){.share = share, .unit = 1});
+        assert_true(c->granted_ns > before_ns);
+        assert_int_equal(c->resume.deadline_ns, waits ? c->granted_ns : VB_TIMER_NEVER);
+        loop_close(&r);
+    }
+}
+
 // Through the requester: a long WRITE keeps to it, and goes on when it is lifted.
 static void test_requests_keep_the_share_s_rate(void **state)
 {
@@ -333,11 +396,14 @@ int main(void)
         cmocka_unit_test(test_a_rate_is_of_all_queue_pairs),
         cmocka_unit_test(test_a_rate_changes),
         cmocka_unit_test(test_a_rate_comes_later),
+        cmocka_unit_test(test_a_rate_of_one_share),
         cmocka_unit_test(test_pieces_come_back),
         cmocka_unit_test(test_the_rest_of_a_piece_is_given_up),
         cmocka_unit_test(test_a_debt_outlives_its_queue_pair),
+        cmocka_unit_test(test_a_debt_is_no_shorter),
         cmocka_unit_test(test_a_rate_while_units_come_and_go),
         cmocka_unit_test(test_a_wait_while_units_come_and_go),
+        cmocka_unit_test(test_a_timer_moves_with_its_piece),
         cmocka_unit_test(test_requests_keep_the_share_s_rate),
         cmocka_unit_test(test_a_marked_datagram_is_not_answered),
     };

@@ -230,6 +230,23 @@ static void test_window_counts_what_is_read(void **state)
     forge_close(f);
 }
 
+// A queue pair that has failed asks for nothing, and its next packet number stays.
+static void test_a_failed_queue_pair_does_not_ask(void **state)
+{
+    (void)state;
+    struct forge *f = forge_open(NULL);
+    forge_post_flags(f, 1, VB_WR_WRITE, 8, 0);
+    forge_run(f);
+    assert_false(forge_sent(f, 0)->ack_request);
+    forge_modify(f, VB_QPS_ERR);
+    vb_dev_qp_settle(f->dev, f->qp.qpn);
+    assert_int_equal(f->ctx->req.send_psn, 101);
+    assert_false(f->ctx->req.asking);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 1);
+    forge_close(f);
+}
+
 // ---- fence
 
 static void test_fence_waits_for_reads(void **state)
@@ -476,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_window_filled_exactly),
         cmocka_unit_test(test_window_counts_small_packets),
         cmocka_unit_test(test_window_counts_what_is_read),
+        cmocka_unit_test(test_a_failed_queue_pair_does_not_ask),
         cmocka_unit_test(test_fence_waits_for_reads),
         cmocka_unit_test(test_nop_completes_in_its_turn),
         cmocka_unit_test(test_going_back_skips_nops),

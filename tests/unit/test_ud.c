@@ -3,6 +3,7 @@
 // dropped.
 #include "base/bytes.h"
 #include "forge.h"
+#include "nic/spread.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -244,6 +245,23 @@ static void test_a_level_that_is_the_systems(void **state)
     forge_close(f);
 }
 
+// Of paths that queue pairs share, datagrams name their sender, if all of their headers are there.
+static void test_who_sent_a_frame(void **state)
+{
+    const uint32_t len = VB_BTH_BYTES + VB_DETH_BYTES;
+    uint8_t head[VB_BTH_BYTES + VB_DETH_BYTES] = {VB_UD_SEND_ONLY};
+    struct vb_path path = {0};
+
+    (void)state;
+    vb_put_be24(head + len - 3, 0x123456);
+    assert_int_equal(vb_tx_source(&path, head, len), 0x123456);
+    assert_int_equal(vb_tx_source(&path, head, len - 1), 0);
+    head[0] = VB_RC_SEND_ONLY;
+    assert_int_equal(vb_tx_source(&path, head, len), 0);
+    path.qpn = 7;
+    assert_int_equal(vb_tx_source(&path, head, len), 7);
+}
+
 // ---- receiving
 
 // What the port knows of a frame's header is shown, and else the usual values.
@@ -462,6 +480,26 @@ static void test_a_receive_of_refused_memory(void **state)
     forge_close(f);
 }
 
+// ---- spreading
+
+// The place of a member that goes is empty; the other members keep theirs.
+static void test_a_member_of_a_spread_goes(void **state)
+{
+    struct vb_qpc member[2] = {{.spreads = 1}, {.spreads = 2}};
+    struct vb_spread s = {.count = 4, .member = {&member[0], &member[1], &member[1]}};
+    struct vb_dev dev = {.spreads = &s};
+
+    (void)state;
+    vb_spread_leave(&dev, &member[1]);
+    assert_int_equal(member[1].spreads, 0);
+    assert_ptr_equal(s.member[0], &member[0]);
+    assert_null(s.member[1]);
+    assert_null(s.member[2]);
+    assert_int_equal(member[0].spreads, 1);
+    vb_spread_leave(&dev, &member[0]);
+    assert_null(s.member[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_many_destinations),
         cmocka_unit_test(test_attributes_of_a_request),
         cmocka_unit_test(test_a_level_that_is_the_systems),
+        cmocka_unit_test(test_who_sent_a_frame),
         cmocka_unit_test(test_the_header_shows_what_is_known),
         cmocka_unit_test(test_the_header_of_ipv4),
         cmocka_unit_test(test_the_header_of_ipv6),
@@ -484,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_a_receive_too_short),
         cmocka_unit_test(test_a_receive_of_refused_memory),
+        cmocka_unit_test(test_a_member_of_a_spread_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

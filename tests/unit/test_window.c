@@ -343,6 +343,28 @@ static void test_binding_waits_for_its_turn(void **state)
     forge_close(f);
 }
 
+// Requests before a binding that asked for no acknowledgement are asked for at once.
+static void test_a_binding_asks_for_what_was_silent(void **state)
+{
+    (void)state;
+    struct forge *f = open_bindable();
+    uint32_t w = window(f, VB_MKEY_WINDOW2, f->pd);
+    forge_post_flags(f, 1, VB_WR_WRITE, 8, 0);
+    forge_run(f);
+    assert_false(forge_sent(f, 0)->ack_request);
+    struct vb_send_wr wr = binding(f, 2, w);
+    forge_post_send(f, &wr);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 2);
+    assert_int_equal(forge_sent(f, 1)->psn, 100);
+    assert_true(forge_sent(f, 1)->ack_request);
+    assert_false(vb_mkey_find(&f->dev->mkeys, w)->bound);
+    forge_ack(f, 100);
+    assert_true(vb_mkey_find(&f->dev->mkeys, w)->bound);
+    forge_expect_done(f, 2, VB_WC_OK);
+    forge_close(f);
+}
+
 static void test_local_invalidation(void **state)
 {
     (void)state;
@@ -558,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_bindings_at_the_edges),
         cmocka_unit_test(test_type_1_bound_anew),
         cmocka_unit_test(test_binding_waits_for_its_turn),
+        cmocka_unit_test(test_a_binding_asks_for_what_was_silent),
         cmocka_unit_test(test_local_invalidation),
         cmocka_unit_test(test_local_invalidation_refused),
         cmocka_unit_test(test_remote_invalidation),
