@@ -7,6 +7,7 @@
 #include "nic/memory.h"
 #include "wire/roce.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +23,12 @@ struct slab {
     uint8_t bytes[];
 };
 
+static_assert(sizeof(struct slab) == 64 && VB_WR_LONG_BYTES % 64 == 0, "slabs are whole lines");
+
+// `bytes` is a multiple of 64.
 static uint8_t *slab_add(struct vb_wr_pool *pool, size_t bytes)
 {
-    struct slab *slab = aligned_alloc(64, (sizeof *slab + bytes + 63) & ~(size_t)63);
+    struct slab *slab = aligned_alloc(64, sizeof *slab + bytes);
     if (!slab)
         return NULL;
     slab->next = pool->slabs;
