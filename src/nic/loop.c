@@ -9,6 +9,7 @@
 #include "nic/local.h"
 #include "nic/words.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -250,7 +251,8 @@ static bool fetch_one(struct vb_pu *pu, struct vb_qpc *qp)
         snap->filling = false;
     if (counter == sq->end || (snap->ahead > qp->fetch_depth / 2 && !snap->filling))
         return false;
-    bool fits = room > 0 && counter < fetch_end(snap, sq), enough = false;
+    assert(room > 0);
+    bool fits = counter < fetch_end(snap, sq), enough = false;
     if (fits) {
         uint32_t blocks = copy_entry(snap->block, bytes_of(snap->mask), sq->ring,
                                      bytes_of(sq->blocks - 1), bytes_of(counter), qp);
