@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/serial.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -97,9 +98,9 @@ void vb_requester_settle(struct vb_pu *pu, struct vb_qpc *qp)
     // Having gone back, the last of a request asks anyhow: what did not is amid the one at hand.
     struct vb_wr *wr = r->send_psn == r->max_psn ? r->newest : r->cursor;
     if (r->asking || r->asked_psn == r->send_psn || r->una_psn == r->send_psn ||
-        r->timer_kind == VB_REQ_TIMER_RNR || !wr ||
-        (wr == r->cursor && r->send_psn == wr->first_psn))
+        r->timer_kind == VB_REQ_TIMER_RNR)
         return;
+    assert(wr && (wr != r->cursor || r->send_psn != wr->first_psn));
     r->asking = true; // it still has its place in the window
     r->send_psn = vb_psn_add(r->send_psn, VB_PSN_MASK);
     r->cursor = wr;
