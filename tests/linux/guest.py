@@ -38,6 +38,8 @@ MTU_JUMBO = 4200
 BOOT_TIMEOUT_S = 180
 MEMORY_MB = 512
 TAP = "tap0"
+OOPS = re.compile(r"BUG: |Oops: |general protection fault|kernel BUG at")
+OOPS_LINES = 45
 
 
 def obtain_image():
@@ -200,11 +202,14 @@ class Guest:
         return (pathlib.Path(self.temporary.name) / "console").read_text(errors="replace")
 
     def last_words(self):
+        """What QEMU and the guest said last; of a kernel that has failed, from there on."""
         words = []
         for name in ("qemu", "console"):
             path = pathlib.Path(self.temporary.name) / name
             if path.exists():
-                words += path.read_text(errors="replace").strip().splitlines()[-5:]
+                lines = path.read_text(errors="replace").strip().splitlines()
+                failed = [i for i, line in enumerate(lines) if OOPS.search(line)]
+                words += lines[failed[0]:failed[0] + OOPS_LINES] if failed else lines[-5:]
         return " | ".join(words) or "no message"
 
     def send(self, line):
