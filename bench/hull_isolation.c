@@ -729,7 +729,7 @@ static void prepare(struct bench *b, int from, int to)
 int main(int argc, char **argv)
 {
     struct bench *b = calloc(1, sizeof *b);
-    int to[2], from[2];
+    int to[2], from[2], status;
     pid_t self = getpid();
     char byte;
 
@@ -754,13 +754,14 @@ int main(int argc, char **argv)
     prepare(b, from[0], to[1]);
     measure(b);
     leave(&b->tenant[0]);
+    close(to[1]); // the watch follows applications of the hull, so it ends before they go
+    if (waitpid(hull, &status, 0) != hull || status != 0)
+        give_up("the hull", "it did not end well");
     for (uint32_t i = 0; i < TENANTS; i++)
         vb_nic_close(b->tenant[i].nic);
     vb_nic_close(b->far_nic);
     for (uint32_t i = 0; i < TENANTS; i++)
         free(b->tenant[i].far_memory);
-    close(to[1]);
-    waitpid(hull, NULL, 0);
     if (b->options.json)
         print_json(b);
     else

@@ -338,7 +338,7 @@ int main(int argc, char **argv)
                            MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     struct round rounds[ROUNDS_MAX];
     struct end inside, attached;
-    int to[2], from[2];
+    int to[2], from[2], status;
     pid_t self = getpid();
     char address[32], name[32], byte;
 
@@ -367,6 +367,7 @@ int main(int argc, char **argv)
     vb_nic_close(attached.nic);
     vb_nic_close(inside.nic);
     close(to[1]);
-    waitpid(hull, NULL, 0);
+    if (waitpid(hull, &status, 0) != hull || status != 0)
+        give_up("the hull", "it did not end well");
     return report(&o, rounds);
 }
