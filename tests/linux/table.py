@@ -12,6 +12,9 @@ GID_INDEX = {4: 1, 6: 2}  # of the guest's addresses
 LOSS_PERCENT = 1
 FIRST_PORT = 18515
 FAILURES_MAX = 5
+# What the guest knows when rows have failed: of soft-RoCE, of its network device, of its kernel.
+STATE = ("rdma statistic; ip -s link show eth0; cat /proc/net/arp; grep -i virtio /proc/interrupts;"
+         " tc -s qdisc show dev eth0; dmesg | tail -60")
 TABLE = "{:<52} {:<7} {:<3} {:>5} {:>5} {:>14}  {}"
 
 
@@ -58,7 +61,7 @@ class Table:
         print(f"{len(self.done) - self.failed - impossible} rows passed, {self.failed} failed,"
               f" {impossible} that soft-RoCE cannot do; {len(rows)} planned", flush=True)
         if self.failed:
-            print(self.guest.must("rdma statistic; dmesg | tail -40"), file=sys.stderr)
+            print(self.guest.must(STATE), file=sys.stderr)
             raise judge.Failure(f"{self.failed} rows")
         lossy = [row for row in rows if row.loss]
         if lossy and not any(row.lost for row in lossy):
