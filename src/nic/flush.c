@@ -49,7 +49,6 @@ static void flush_unfetched(struct vb_pu *pu, struct vb_qpc *qp)
     bool lost = blocks == 0 || blocks > sq->end - counter;
     sq->fetched = lost ? sq->end : counter + blocks;
     qp->bill.fetched += sq->fetched - counter - 1;
-    qp->flushing = true;
     flush_send(pu, qp, counter, ctrl.opcode, VB_SYN_FLUSH);
 }
 

@@ -153,7 +153,6 @@ void vb_loop_abandon(struct vb_qpc *qp)
 {
     struct vb_snapshot *snap = &qp->cross->snap;
 
-    snap->ahead = 0;
     snap->filling = false;
     qp->sq.fetched = snap->executed; // what is done completes: see vb_loop_complete()
 }
@@ -166,7 +165,6 @@ static __attribute__((noinline)) void fail(struct vb_pu *pu, struct vb_qpc *qp, 
     uint64_t counter = snap->executed;
 
     snap->executed = next;
-    qp->flushing = true; // it is the one with the reason
     vb_qpc_fail(pu, qp);
     vb_pu_event(pu, VB_EVENT_QP_FATAL, qp->qpn);
     vb_qpc_complete(pu, qp, qp->send_cq,

@@ -320,7 +320,7 @@ void vb_requester_timer(struct vb_pu *pu, struct vb_qpc *qp);
 // Fails the oldest unacknowledged request with the syndrome, and with it the queue pair.
 void vb_requester_fail(struct vb_pu *pu, struct vb_qpc *qp, enum vb_cqe_syndrome syndrome);
 // Goes on behind the last packet sent, once all requests are flushed.
-void vb_requester_restart(struct vb_pu *pu, struct vb_qpc *qp);
+void vb_requester_restart(struct vb_qpc *qp);
 void vb_requester_reset(struct vb_pu *pu, struct vb_qpc *qp);
 
 // ---- completer.c

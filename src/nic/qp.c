@@ -291,7 +291,7 @@ static int resume(struct vb_pu *pu, struct vb_qpc *qp)
     if (qp->state == VB_QPS_SQE && (qp->req.head || qp->sq.fetched != qp->sq.end))
         return -EBUSY; // its completions come first
     if (qp->state == VB_QPS_SQE)
-        vb_requester_restart(pu, qp);
+        vb_requester_restart(qp);
     qp->state = VB_QPS_RTS;
     qp->flushing = false;
     vb_pu_kick(pu, qp); // doorbells were answered all the time

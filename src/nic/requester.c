@@ -858,11 +858,10 @@ uint32_t vb_requester_run(struct vb_pu *pu, struct vb_qpc *qp)
     return steps;
 }
 
-void vb_requester_restart(struct vb_pu *pu, struct vb_qpc *qp)
+void vb_requester_restart(struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
-    vb_peer_withdraw(pu, qp);
     r->head = r->tail = r->una_wr = r->cursor = r->unbegun = NULL;
     r->fetched_ahead = r->reads_open = r->reads_out = 0;
     r->una_psn = r->send_psn = r->next_psn = r->asked_psn = r->max_psn;
