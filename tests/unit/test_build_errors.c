@@ -16,6 +16,7 @@
 enum {
     DATA_BYTES = 16,
     RECV_SGE = 2,
+    MANY_PARTS = 1000, // of a receive: more than any can have
     RING_BLOCKS = 1 << 14, // that a queue has at most
 };
 
@@ -195,7 +196,7 @@ static void label_here(struct rig *r, uint32_t n)
 
 static void long_receive(struct rig *r, uint32_t n)
 {
-    const struct vb_part part[] = {
+    const struct vb_part part[MANY_PARTS] = {
         {vb_in(r->data, 0), 1}, {vb_in(r->data, 1), 1}, {vb_in(r->data, 2), 1}};
     vb_chain_recv(r->c, r->k, part, n);
 }
@@ -518,6 +519,7 @@ static const struct {
     {label_here, 2, "label 'used' names two entries"},
     {long_receive, 2, NULL},
     {long_receive, 3, "queue 'K': a receive of 3 parts, but it was made for 2"},
+    {long_receive, MANY_PARTS, "queue 'K': a receive of 1000 parts, but it was made for 2"},
     {flags_of, 0, NULL},
     {flags_of, 1, NOT_YET("later")},
     {flags_of, 2, NOT_YET("(unnamed)")},

@@ -575,9 +575,18 @@ static void test_defaults(void **state)
     vb_cm_destroy(cm);
 }
 
+static void test_event_texts(void **state)
+{
+    (void)state;
+    assert_string_equal(vb_cm_event_text(VB_CM_EVENT_REQUEST), "request");
+    assert_string_equal(vb_cm_event_text(VB_CM_EVENT_GONE), "gone");
+    assert_string_equal(vb_cm_event_text(VB_CM_EVENTS), "?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(test_event_texts),
         T(test_connects),
         T(test_facts),
         T(test_facts_without_ports),

@@ -155,6 +155,33 @@ static void test_a_rate_of_one_share(void **state)
     loop_close(&r);
 }
 
+// A new rate reaches the first place of the device's table, too.
+static void test_a_rate_of_the_first_place(void **state)
+{
+    struct loop_rig r;
+
+    (void)state;
+    loop_open(&r, 1);
+    uint32_t share = make_share(r.dev, 0, 0), qpn = 0;
+    const struct loop_queue *q = loop_queue(&r, &(struct loop_opts){0});
+    const struct vb_qpc_attr attr = {.pd = r.pd,
+                                     .send_cqn = q->cq.cqn,
+                                     .recv_cqn = q->cq.cqn,
+                                     .sq_ring = q->ring,
+                                     .sq_blocks = q->blocks,
+                                     .dbrec = (uint32_t[2]){0},
+                                     .share = share};
+    do {
+        if (qpn != 0)
+            assert_int_equal(vb_dev_qp_destroy(r.dev, qpn), 0);
+        assert_int_equal(vb_dev_qp_create(r.dev, &attr, &qpn), 0);
+    } while (qpn % VB_DOORBELL_QPS != 0);
+    const struct vb_share_attr rated = {.rate_Bps = RATE_BPS};
+    assert_int_equal(vb_dev_share_change(r.dev, share, &rated), 0);
+    assert_non_null(vb_dev_qp(r.dev, qpn)->congestion);
+    loop_close(&r);
+}
+
 // What was promised to a queue pair that goes is others' again.
 static void test_pieces_come_back(void **state)
 {
@@ -397,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_a_rate_changes),
         cmocka_unit_test(test_a_rate_comes_later),
         cmocka_unit_test(test_a_rate_of_one_share),
+        cmocka_unit_test(test_a_rate_of_the_first_place),
         cmocka_unit_test(test_pieces_come_back),
         cmocka_unit_test(test_the_rest_of_a_piece_is_given_up),
         cmocka_unit_test(test_a_debt_outlives_its_queue_pair),
