@@ -280,8 +280,6 @@ static uint8_t poll_one(struct place *p, struct vb_code code)
     return bad;
 }
 
-// A masked addition of 4 bytes takes a short way of its own: the same at the end of a region, where
-// the short way of a word ends.
 // The length of an inline segment without bytes is that of no list, even in a region of 2 GiB.
 static void test_no_inline_segment_is_a_long_one(void **state)
 {
@@ -308,6 +306,8 @@ static void test_no_inline_segment_is_a_long_one(void **state)
     }
 }
 
+// A masked addition of 4 bytes takes a short way of its own: the same at the end of a region, where
+// the short way of a word ends.
 static void test_half_words_end_in_their_region(void **state)
 {
     struct place p;
