@@ -637,8 +637,7 @@ static void test_exit_with_many(void)
     if (child == 0)
         exit_with_many(port_of(listener));
     while (over < MANY) {
-        struct rdma_cm_event *event;
-        NEED(!rdma_get_cm_event(server_side, &event));
+        struct rdma_cm_event *event = next_event(server_side, "a request or an end");
         struct rdma_cm_id *id = event->id;
         bool asks = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
         over += event->event == RDMA_CM_EVENT_DISCONNECTED;
@@ -646,6 +645,7 @@ static void test_exit_with_many(void)
         if (asks) {
             NEED(!rdma_accept(id, &param));
             param.qp_num++;
+            NEED(made < MANY);
             server[made++] = id;
         }
     }

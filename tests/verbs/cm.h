@@ -40,18 +40,27 @@ static inline struct sockaddr_storage name_of(const char *text, uint16_t port)
     return s;
 }
 
-// The next event of the channel, which has to be this one; to be acknowledged.
-static inline struct rdma_cm_event *expect(struct rdma_event_channel *channel,
-                                           enum rdma_cm_event_type type)
+// The next event of the channel, to be acknowledged; `wanted` is printed if there is none.
+static inline struct rdma_cm_event *next_event(struct rdma_event_channel *channel,
+                                               const char *wanted)
 {
     struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
     struct rdma_cm_event *event;
 
     if (poll(&fd, 1, EVENT_MS) != 1) {
-        fprintf(stderr, "no event, but %s should come\n", rdma_event_str(type));
+        fprintf(stderr, "no event, but %s should come\n", wanted);
         exit(1);
     }
     NEED(!rdma_get_cm_event(channel, &event));
+    return event;
+}
+
+// The next event of the channel, which has to be this one; to be acknowledged.
+static inline struct rdma_cm_event *expect(struct rdma_event_channel *channel,
+                                           enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *event = next_event(channel, rdma_event_str(type));
+
     if (event->event != type) {
         fprintf(stderr, "%s (status %d) instead of %s\n", rdma_event_str(event->event),
                 event->status, rdma_event_str(type));
