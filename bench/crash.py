@@ -52,7 +52,14 @@ class Hull:
         done = subprocess.run([f"{self.build}/bench/crash_app", self.socket, how], env=self.env,
                               capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         if done.returncode != 0:
+            sys.stderr.write(self.show("stat", "-d") + self.show("res", "show", "qp", "-d"))
             raise SystemExit(f"crash.py: crash_app {how}: {done.stderr}")
+
+    def show(self, *words):
+        """What the command says of the hull, for a failure's report."""
+        done = subprocess.run([f"{self.build}/verbena", *words], env=self.env, capture_output=True,
+                              text=True, timeout=PATIENCE_S, check=False)
+        return done.stdout + done.stderr
 
     def belongings(self):
         """What the hull has when it has heard of everybody's end: soon after, and for a while."""
@@ -90,7 +97,10 @@ def run(hull, words, rounds, client):
     sys.stderr.write(done.stderr)
     if not done.stdout:
         raise SystemExit("crash.py: crash_get says nothing")
-    return json.loads(done.stdout)
+    row = json.loads(done.stdout)
+    if not row["ok"]:
+        sys.stderr.write(done.stdout)
+    return row
 
 
 def cycle(hull, words, rounds, client):
