@@ -389,7 +389,7 @@ static void clear_deserted(struct udp_share *s, uint64_t now_ns)
     for (uint32_t i = 0; i < REGISTRY_SLOTS; i++) {
         if (atomic_load(&r->file->slot[i].id) == 0 || vb_registry_is_alive(r, i))
             continue;
-        for (uint32_t site = 0; site < REGISTRY_SITES; site++)
+        for (uint32_t site = 0; site < REGISTRY_SITES && atomic_load(&r->file->slot[i].id); site++)
             if (!vb_registry_address(r, i, site, &ip, &scope) || is_deserted(r, &ip, scope))
                 vb_registry_bury(r, i, site, now_ns);
     }
