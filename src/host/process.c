@@ -115,11 +115,11 @@ static void after_fork_in_child(void)
 // NICs stay open: handlers that run later may still close them.
 static void at_exit(void)
 {
-    uint64_t now_ns = vb_clock_ns();
     struct vb_nic *nic;
 
-    if (!lock_until(&process.lock, now_ns + PATIENCE_NS))
+    if (!lock_until(&process.lock, vb_clock_ns() + PATIENCE_NS))
         return; // exit() in a signal handler of a thread that holds it
+    uint64_t now_ns = vb_clock_ns();
     FOR_EACH_NIC(nic)
     {
         vb_host_drain(nic, now_ns + nic->drain_ns);
