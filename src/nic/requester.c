@@ -95,7 +95,8 @@ void vb_requester_settle(struct vb_pu *pu, struct vb_qpc *qp)
 {
     struct vb_requester *r = &qp->req;
 
-    // Having gone back, the last of a request asks anyhow: what did not is amid the one at hand.
+    // After going back, the last packet of a request asks anyhow: a packet that did not ask is
+    // inside the request under way.
     struct vb_wr *wr = r->send_psn == r->max_psn ? r->newest : r->cursor;
     if (r->asking || r->asked_psn == r->send_psn || r->una_psn == r->send_psn ||
         r->timer_kind == VB_REQ_TIMER_RNR)
