@@ -39,10 +39,14 @@ PURE = ["CMakeLists.txt", "cmake", "include", "presets", "src/base", "src/wire",
 WORLDS = [":(glob)sim/*.[ch]"]  # no mutants, and no text
 SIM = PURE + ["src/port", "src/host", "src/cli"] + WORLDS
 ALL = ["CMakeLists.txt", "cmake", "include", "src", "presets"]
+LIBRARY = ALL + [f":!src/{layer}" for layer in ("cli", "verbs", "rdmacm", "rsocket", "rspreload",
+                                                "efa", "mlx5")]  # what libverbena.a has
+GET = LIBRARY + ["bench/soak_get.c"]
 TESTS = ["tests/CMakeLists.txt", "tests/wait.h", "tests/skips.txt"]
 UNIT = TESTS + ["tests/unit"]
 SYSTEM = ALL + TESTS + ["tests/judge.py", "tests/cli", "tests/linux", "tests/verbs"]  # they share helpers
-FUZZ = ALL + WORLDS + ["fuzz", "scripts/fuzz.sh", "scripts/fixed.sh", "scripts/flavour.sh"]
+FUZZ = LIBRARY + [":(glob)sim/cm_sane.*", "fuzz", "scripts/fuzz.sh", "scripts/fixed.sh",
+                  "scripts/flavour.sh"]
 WHOLE = ALL + ["tests", "sim", "scripts", "fuzz", "bench", "examples", "units", "Makefile", ".ci",
                ".clang-format"]
 JUDGES = SIM + UNIT + [":(glob)sim/mutants/*.py"]
@@ -65,8 +69,8 @@ def parts(build, seed):
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
          " --seconds 600", SYSTEM),
         ("crash", f"bench/crash.py --build {build} --rounds 1000", ALL + ["bench"]),
-        ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", ALL + ["bench"]),
-        ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", ALL + ["bench"]),
+        ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", GET),
+        ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", GET),
         ("planted", "tests/suite/planted.py", WHOLE),
     ]
     sanitized = f"scripts/sanitized.sh {build}"
