@@ -16,7 +16,7 @@
 enum {
     DATA_BYTES = 16,
     RECV_SGE = 2,
-    MANY_PARTS = 1000, // of a receive: more than any can have
+    MANY_PARTS = 1000,     // of a receive: more than any can have
     RING_BLOCKS = 1 << 14, // that a queue has at most
 };
 

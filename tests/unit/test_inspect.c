@@ -34,7 +34,7 @@ enum {
     ASKERS = 1000,
     ROUNDS = 200,
     MANY = 300,     // objects: more than are looked at in one go
-    LOOKS_MAX = 50, // of a helper that tries thrice more to accept; one that spins looks all the time
+    LOOKS_MAX = 50, // of a helper that tries thrice more to accept
 };
 
 static const uint64_t patience_ns = DUO_PATIENCE_S * UINT64_C(1000000000);
