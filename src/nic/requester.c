@@ -352,6 +352,14 @@ static void give_numbers(struct vb_pu *pu, struct vb_qpc *qp, struct vb_wr *wr)
         vb_requester_settle(pu, qp);
 }
 
+// The queue pair has failed meanwhile. Its turn goes on: there is something to flush.
+static bool did_not_begin(struct vb_pu *pu, const struct vb_qpc *qp, const struct vb_wr *wr)
+{
+    VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
+              .counter = wr->counter, .detail = VB_SYN_FLUSH);
+    return true;
+}
+
 static __attribute__((noinline)) bool begin_otherwise(struct vb_pu *pu, struct vb_qpc *qp,
                                                       struct vb_wr *wr)
 {
@@ -374,17 +382,15 @@ static __attribute__((noinline)) bool begin_otherwise(struct vb_pu *pu, struct v
     }
     const struct vb_dev_hooks *h = pu->dev->hooks;
     if (h && h->request(h->ctx, qp->qpn)) {
-        VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,
-                  .counter = wr->counter, .detail = VB_SYN_FLUSH);
         vb_qpc_fail(pu, qp); // on purpose
-        return true;         // its turn goes on: there is something to flush
+        return did_not_begin(pu, qp, wr);
     }
     if (__builtin_expect(qp->cross != NULL, 0)) {
         enum vb_cross_verdict verdict = vb_cross_begin(pu, qp, wr);
         if (verdict != VB_CROSS_GO)
             return verdict == VB_CROSS_STOP && fail_in_turn(pu, qp, wr);
         if (qp->state != VB_QPS_RTS)
-            return true; // its audit found no room
+            return did_not_begin(pu, qp, wr); // its audit found no room
     }
     give_numbers(pu, qp, wr);
     VB_RECORD(pu, .kind = VB_STEP_EXEC, .opcode = wr->opcode, .qpn = qp->qpn,

@@ -92,6 +92,15 @@ static enum vb_service service_of(enum vb_qp_type type)
     return service[type];
 }
 
+static void create_program(struct forge *f)
+{
+    if (f->opts.audit_entries == 0)
+        return;
+    const struct vb_program_attr attr = {
+        .pd = f->pd, .audit_cqn = create_cq(f, &f->audit, f->opts.audit_entries)};
+    assert_int_equal(vb_dev_program_create(f->dev, &attr, &f->program), 0);
+}
+
 static void create_qp(struct forge *f)
 {
     const struct forge_opts *o = &f->opts;
@@ -121,6 +130,8 @@ static void create_qp(struct forge *f)
         .rq_start = o->rq_start,
         .no_wqe_checks = o->no_wqe_checks,
         .be_replies = o->be_replies,
+        .cross_channel = f->program != 0,
+        .program = f->program,
     };
     assert_int_equal(vb_dev_qp_create(f->dev, &attr, &f->qp.qpn), 0);
     f->qp.doorbells = vb_dev_doorbells(f->dev);
@@ -220,6 +231,7 @@ struct forge *forge_open(const struct forge_opts *opts)
     assert_int_equal(vb_dev_mkey_create(f->dev, &attr, &f->key), 0);
     f->send_cqn = create_cq(f, &f->send_cq, f->opts.send_cq_entries);
     f->recv_cqn = create_cq(f, &f->recv_cq, f->opts.recv_cq_entries);
+    create_program(f);
     create_qp(f);
     for (enum vb_qp_state s = VB_QPS_INIT; s <= f->opts.state; s++)
         forge_modify(f, s);
@@ -240,6 +252,7 @@ void forge_close(struct forge *f)
     vb_driver_srq_fini(&f->srq);
     vb_driver_cq_fini(&f->send_cq);
     vb_driver_cq_fini(&f->recv_cq);
+    vb_driver_cq_fini(&f->audit);
     forge_forget(f);
     drop_feed(f);
     free(f->memory);

@@ -41,7 +41,8 @@ struct forge_opts {
     bool check_zero_length, no_credits;
     bool ipv6; // addresses of both sides
     const struct vb_dcqcn_params *dcqcn;
-    bool guarded; // memory can go and come back: forge.is_there
+    uint32_t audit_entries; // of a program's audit, which nobody reads; 0: there is no program
+    bool guarded;           // memory can go and come back: forge.is_there
 };
 
 struct forge_sent {
@@ -55,8 +56,8 @@ struct forge {
     struct vb_pu *pu;
     uint64_t now_ns;
     struct forge_opts opts;
-    uint32_t pd, send_cqn, recv_cqn;
-    struct vb_driver_cq send_cq, recv_cq;
+    uint32_t pd, send_cqn, recv_cqn, program;
+    struct vb_driver_cq send_cq, recv_cq, audit;
     struct vb_driver_qp qp;
     struct vb_driver_srq srq;
     uint32_t srqn;

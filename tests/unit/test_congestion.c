@@ -389,6 +389,26 @@ static void test_a_cnp_slows_requests_down(void **state)
     forge_close(f);
 }
 
+// The packet that uses up the rate to the very nanosecond makes nobody wait, and asks for nothing.
+static void test_the_rate_is_used_up_exactly(void **state)
+{
+    (void)state;
+    const struct vb_dcqcn_params p = slow();
+    struct forge *f = open_as(VB_QPT_RC, &p);
+    uint64_t first_ns = 8 * (FRAME + VB_RETH_BYTES), *free_ns;
+
+    give_cnp(f);
+    free_ns = &f->ctx->congestion->dcqcn.free_ns;
+    *free_ns = f->now_ns - first_ns;
+    forge_post(f, 1, VB_WR_WRITE, 0, 3 * MTU);
+    forge_run(f);
+    assert_int_equal(f->sent_count, 2);
+    assert_false(forge_sent(f, 0)->ack_request);
+    assert_true(forge_sent(f, 1)->ack_request); // the third has to wait
+    assert_int_equal(*free_ns, f->now_ns + 8 * FRAME);
+    forge_close(f);
+}
+
 static void test_without_a_cnp_all_leaves_at_once(void **state)
 {
     (void)state;
@@ -502,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_cnps_in_every_state),
         cmocka_unit_test(test_a_marked_cnp_makes_no_cnp),
         cmocka_unit_test(test_a_cnp_slows_requests_down),
+        cmocka_unit_test(test_the_rate_is_used_up_exactly),
         cmocka_unit_test(test_without_a_cnp_all_leaves_at_once),
         cmocka_unit_test(test_a_cnp_slows_responses_down),
         cmocka_unit_test(test_requests_without_payload_do_not_wait),

@@ -463,6 +463,33 @@ static void test_memory_that_comes_back(void **state)
 
 // ---- queues
 
+// An audit without room ends the queue pair before the request begins.
+static void test_audit_without_room(void **state)
+{
+    (void)state;
+    struct forge_opts o = forge_defaults();
+    struct vb_step step;
+    uint32_t begun = 0;
+    o.audit_entries = 4;
+    struct forge *f = forge_open(&o);
+
+    for (uint32_t i = 0; i < 6; i++)
+        forge_post(f, i, VB_WR_WRITE, 0, 64);
+    do {
+        step = vb_pu_step(f->pu, f->now_ns);
+        begun += step.kind == VB_STEP_EXEC && step.detail == VB_SYN_OK;
+    } while (step.kind != VB_STEP_NONE);
+    forge_run(f);
+    assert_int_equal(begun, 4);
+    assert_int_equal(f->sent_count, 4);
+    assert_int_equal(f->steps[VB_STEP_EXEC], 5);
+    assert_int_equal(forge_state(f), VB_QPS_ERR);
+    for (uint32_t i = 0; i < 6; i++)
+        forge_expect_done(f, i, VB_WC_FLUSHED);
+    forge_expect_none(f);
+    forge_close(f);
+}
+
 static void test_fetch_stays_within_its_depth(void **state)
 {
     (void)state;
@@ -503,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_region_that_goes_while_it_is_sent),
         cmocka_unit_test(test_region_that_goes_after_it_was_sent),
         cmocka_unit_test(test_memory_that_comes_back),
+        cmocka_unit_test(test_audit_without_room),
         cmocka_unit_test(test_fetch_stays_within_its_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -378,6 +378,39 @@ static void test_frames_come_in_slices(void **state)
     forge_close(f);
 }
 
+// After a slice each share has its turn before the line, share 0 among them, and then frames go on.
+static void test_each_share_has_a_turn_after_a_slice(void **state)
+{
+    static const uint8_t garbage[8];
+    struct vb_rx_frame frames[32];
+    struct loop_rig r;
+    uint32_t turns = 0, came = 0, slice = 0;
+
+    (void)state;
+    loop_open(&r, 1);
+    const uint32_t share[3] = {0, make_share(r.dev, 0, 0), make_share(r.dev, 0, 0)};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct loop_queue *q = loop_queue(&r, &(struct loop_opts){.share = share[i]});
+        loop_put(q, loop_nop());
+        loop_doorbell(q);
+    }
+    for (uint32_t i = 0; i < 32; i++)
+        frames[i] = (struct vb_rx_frame){.head = garbage, .data = garbage, .len = sizeof garbage};
+    vb_pu_feed(vb_dev_pu(r.dev), frames, 32);
+    while (turns < 3) {
+        struct vb_step step = vb_pu_step(vb_dev_pu(r.dev), r.now_ns);
+        assert_int_not_equal(step.kind, VB_STEP_NONE);
+        came += step.kind == VB_STEP_FRAME_IN;
+        turns += step.kind == VB_STEP_EXEC;
+        if (turns == 0)
+            slice = came;
+    }
+    assert_int_equal(slice, (VB_SHARE_SLICE_UNITS + VB_SHARE_FRAME - 1) / VB_SHARE_FRAME);
+    assert_int_equal(came, slice);
+    loop_run(&r);
+    loop_close(&r);
+}
+
 // A queue pair that goes in the middle of its turn, and the last share that goes.
 static void test_queue_pairs_go_in_their_turn(void **state)
 {
@@ -1058,6 +1091,7 @@ int main(void)
         cmocka_unit_test(test_others_may_ring),
         cmocka_unit_test(test_quiet_shares_shorten_no_turns),
         cmocka_unit_test(test_frames_come_in_slices),
+        cmocka_unit_test(test_each_share_has_a_turn_after_a_slice),
         cmocka_unit_test(test_queue_pairs_go_in_their_turn),
         cmocka_unit_test(test_the_last_before_the_line_goes),
         cmocka_unit_test(test_all_timers_run_at_once),
