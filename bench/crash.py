@@ -57,8 +57,11 @@ class Hull:
 
     def show(self, *words):
         """What the command says of the hull, for a failure's report."""
-        done = subprocess.run([f"{self.build}/verbena", *words], env=self.env, capture_output=True,
-                              text=True, timeout=PATIENCE_S, check=False)
+        try:
+            done = subprocess.run([f"{self.build}/verbena", *words], env=self.env, text=True,
+                                  capture_output=True, timeout=PATIENCE_S, check=False)
+        except subprocess.TimeoutExpired:
+            return f"verbena {' '.join(words)}: no answer\n"
         return done.stdout + done.stderr
 
     def belongings(self):

@@ -22,7 +22,7 @@ enum vb_step_kind {
 // What a requester's timer is for; a completion queue's has no kind.
 enum vb_req_timer {
     VB_REQ_TIMER_NONE,
-    VB_REQ_TIMER_CREDIT, // a wait for credits; replaces ASK, and is replaced by ACK and RNR
+    VB_REQ_TIMER_CREDIT, // a wait for credits: nothing is in flight when it begins
     VB_REQ_TIMER_ASK,    // nothing in flight asks for an ACK
     VB_REQ_TIMER_ACK,
     VB_REQ_TIMER_RNR

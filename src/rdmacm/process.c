@@ -21,7 +21,7 @@ enum {
     EXIT_PATIENCE_S = 1,
     EXIT_PATIENCE_NS = EXIT_PATIENCE_S * 1000000000,
     EXIT_REST_NS = 200 * 1000,
-    EXIT_BURST = 128, // messages of a manager: a default socket has room for twice as many
+    EXIT_BURST = 128, // messages of a manager: a default socket has room for two bursts
     EXIT_LOST_NS = 20 * 1000 * 1000,
     GRAVES = 64,
 };
@@ -205,12 +205,12 @@ static struct vb_link *abandon_some(struct vb_cm *cm, uint64_t now_ns, struct vb
 }
 
 // Ends all connections, and waits until peers have answered, or until a second after the last of
-// them was ended. A burst waits until the former one is answered, so that no socket overflows, or
-// until EXIT_LOST_NS have passed: peers may be gone. A DREQ that got lost is repeated by the
-// manager's thread, which ends with the process: a peer that never hears of the end may wait for
-// ever. A thread that calls exit() in a signal handler may hold a lane's lock or that of events, so
-// it sends nothing itself. If the manager's thread waits for such a lock while it is in the
-// manager, the second passes.
+// them was ended. A burst begins when fewer than EXIT_BURST ends are not answered, so that no
+// socket overflows, or when EXIT_LOST_NS have passed: peers may be gone. A DREQ that got lost is
+// repeated by the manager's thread, which ends with the process: a peer that never hears of the end
+// may wait for ever. A thread that calls exit() in a signal handler may hold a lane's lock or that
+// of events, so it sends nothing itself. If the manager's thread waits for such a lock while it is
+// in the manager, the second passes.
 static void tell_peers(void)
 {
     const struct vb_verbs_cm *calls = vb_rdmacm_calls();
