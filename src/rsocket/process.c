@@ -10,7 +10,7 @@
 #define CONFIG_DIR "/etc/rdma/rsocket/"
 
 enum {
-    EXIT_PATIENCE_S = 1
+    EXIT_PATIENCE_NS = 1000 * 1000 * 1000
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -122,41 +122,51 @@ struct vb_rsocket *vb_rs_table_remove(int fd)
     return rs;
 }
 
-static void leave(struct vb_rsocket *rs, uint64_t by_ns)
+static bool lock_until(pthread_mutex_t *lock, uint64_t by_ns)
 {
-    struct timespec until;
+    const struct timespec until = {.tv_sec = (time_t)(by_ns / 1000000000),
+                                   .tv_nsec = (long)(by_ns % 1000000000)};
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += EXIT_PATIENCE_S;
-    if (pthread_mutex_timedlock(&rs->lock, &until) != 0)
+    return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
+static void leave(struct vb_rsocket *rs, uint64_t lock_by_ns, uint64_t by_ns)
+{
+    if (!lock_until(&rs->lock, lock_by_ns))
         return;
-    rs->leave_by_ns = by_ns;
-    if (rs->type == SOCK_STREAM && rs->state == VB_RS_CONNECTED && rs->stream.connected)
+    if (!rs->leave_by_ns && rs->type == SOCK_STREAM && rs->state == VB_RS_CONNECTED &&
+        rs->stream.connected) {
+        rs->leave_by_ns = by_ns;
         vb_rs_shutdown(rs, SHUT_RDWR);
+    }
     pthread_mutex_unlock(&rs->lock);
 }
 
-// As the kernel does for sockets that were not closed; all together have the same time.
-static void at_exit(void)
+static bool leave_all(uint64_t lock_by_ns, uint64_t by_ns)
 {
-    uint64_t by_ns = vb_rs_now_ns() + EXIT_PATIENCE_S * UINT64_C(1000000000);
-
-    for (int fd = 0; getpid() == owner; fd++) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += EXIT_PATIENCE_S;
-        if (pthread_mutex_timedlock(&table_lock, &until) != 0)
-            return; // exit() in a signal handler of a thread that holds it
+    for (int fd = 0;; fd++) {
+        if (!lock_until(&table_lock, by_ns))
+            return false;
         bool over = fd >= table_size;
         pthread_mutex_unlock(&table_lock);
         if (over)
-            return;
+            return true;
         struct vb_rsocket *rs = vb_rs_get(fd);
         if (!rs)
             continue;
-        leave(rs, by_ns);
+        leave(rs, lock_by_ns, by_ns);
         vb_rs_put(rs);
     }
+}
+
+// As the kernel does for sockets that were not closed; all together have the same time. A thread
+// that calls exit() in a signal handler may hold a lock of its own: what is free goes first.
+static void at_exit(void)
+{
+    uint64_t by_ns = vb_rs_now_ns() + EXIT_PATIENCE_NS;
+
+    if (getpid() == owner && leave_all(0, by_ns))
+        leave_all(by_ns, by_ns);
 }
 
 int vb_rs_watch_exit(void)

@@ -109,7 +109,8 @@ int vb_rs_shutdown(struct vb_rsocket *rs, int how)
         err = end_stream(rs, how);
     if (!rs->stream.connected && !rs->disconnected) {
         rs->disconnected = true;
-        rdma_disconnect(rs->id);
+        if (!rs->leave_by_ns) // at exit the manager ends all connections, after this
+            rdma_disconnect(rs->id);
     }
     return err;
 }
