@@ -21,6 +21,8 @@ static struct {
     int cancel_before; // of the thread that forks
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .nics = {{&process.nics.head, &process.nics.head}}};
 
+static _Thread_local bool forks_with_lock;
+
 #define FOR_EACH_NIC(nic)                                                               \
     for (struct vb_link *l = process.nics.head.next, *next = l->next;                   \
          l != &process.nics.head && (nic = VB_CONTAINER_OF(l, struct vb_nic, process)); \
@@ -54,14 +56,19 @@ static bool hold(struct vb_nic *nic, uint64_t give_up_ns)
 
 // Only the thread that forks lives on in the child. All locks are taken before, so that no other
 // thread is in the middle of something; a NIC whose locks cannot be had (by a signal handler that
-// forks, say) is marked, and its memory is left alone in the child.
+// forks, say) is marked, and its memory is left alone in the child. Without the list's lock, which
+// exit() keeps while NICs drain, all are.
 static void before_fork(void)
 {
     struct vb_nic *nic;
     uint64_t give_up_ns = vb_clock_ns() + PATIENCE_NS;
     int before = vb_cancel_hold(); // the locks of several NICs are not let go in reverse order
 
-    pthread_mutex_lock(&process.lock);
+    forks_with_lock = lock_until(&process.lock, give_up_ns);
+    if (!forks_with_lock) {
+        vb_cancel_allow(before);
+        return;
+    }
     process.cancel_before = before;
     FOR_EACH_NIC(nic)
     {
@@ -90,6 +97,8 @@ static void after_fork_in_parent(void)
 {
     struct vb_nic *nic;
 
+    if (!forks_with_lock)
+        return;
     FOR_EACH_NIC(nic)
     {
         let_go(nic);
@@ -104,10 +113,15 @@ static void after_fork_in_child(void)
     FOR_EACH_NIC(nic)
     {
         vb_link_remove(&nic->process);
+        if (!forks_with_lock)
+            nic->torn = true;
         let_go(nic);
         vb_host_orphan(nic);
     }
-    end_fork();
+    if (forks_with_lock)
+        end_fork();
+    else
+        pthread_mutex_init(&process.lock, NULL); // whoever held it is not here
 }
 
 // ---- exit
