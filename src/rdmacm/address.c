@@ -10,8 +10,6 @@
 #include <string.h>
 
 enum {
-    PACKET_LIFE = 14, // 67 ms
-    RATE_10_GBPS = 3,
     BACKLOG_MAX = 1024,
 };
 
@@ -216,53 +214,4 @@ VB_RAW_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *sour
                               err == -EINVAL ? "it is resolved already, or bound to another family"
                                              : "the source address cannot be had");
     return vb_rdmacm_complete(i, "rdma_resolve_addr");
-}
-
-// ---- routes
-
-static void fill_path(struct vb_rdmacm_id *i, enum ibv_mtu mtu)
-{
-    struct rdma_route *route = &i->id.route;
-
-    i->path_rec = (struct ibv_sa_path_rec){
-        .hop_limit = VB_RDMACM_HOPS,
-        .traffic_class = i->tos,
-        .reversible = 1,
-        .numb_path = 1,
-        .pkey = htons(VB_CM_PKEY),
-        .mtu_selector = 2, // exactly
-        .mtu = (uint8_t)mtu,
-        .rate_selector = 2,
-        .rate = RATE_10_GBPS,
-        .packet_life_time_selector = 2,
-        .packet_life_time = PACKET_LIFE,
-    };
-    i->path_rec.dgid = route->addr.addr.ibaddr.dgid;
-    i->path_rec.sgid = route->addr.addr.ibaddr.sgid;
-    route->path_rec = &i->path_rec;
-    route->num_paths = 1;
-}
-
-VB_RAW_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
-{
-    struct vb_rdmacm_id *i = vb_rdmacm_of(id);
-    struct ibv_port_attr port = {.active_mtu = IBV_MTU_1024};
-
-    (void)timeout_ms;
-    if (vb_rdmacm_refuse_foreign(i, "rdma_resolve_route"))
-        return -1;
-    if (id->verbs && ibv_query_port(id->verbs, VB_RDMACM_PORT, &port) != 0)
-        port.active_mtu = IBV_MTU_1024;
-    vb_rdmacm_lock();
-    bool ready = i->state == VB_RDMACM_ADDR_RESOLVED;
-    if (ready) {
-        i->path.mtu = (uint8_t)port.active_mtu;
-        fill_path(i, port.active_mtu);
-        i->state = VB_RDMACM_ROUTE_RESOLVED;
-        vb_rdmacm_tell(i, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-    }
-    vb_rdmacm_unlock();
-    if (!ready)
-        return vb_rdmacm_fail(EINVAL, "rdma_resolve_route", "the address is not resolved");
-    return vb_rdmacm_complete(i, "rdma_resolve_route");
 }

@@ -169,7 +169,7 @@ class Table:
 
 
 def own_program(options, address, *words, name="cm"):
-    """cm.c, cm_odd.c or cm_rare.c, both ends in one process."""
+    """cm.c, cm_odd.c, cm_path.c or cm_rare.c, both ends in one process."""
     argv = [options.build / "verbena", "run", "--log", "off", "--address", address, "--",
             options.build / f"tests/verbs_{name}", address, *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=OWN_LIMIT_S, check=False)
@@ -202,6 +202,8 @@ def main(options):
         failures += own_program(options, "127.78.0.1", name="cm_odd")
         failures += own_program(options, "127.78.0.1", name="cm_rare")
         failures += own_program(options, "::1", name="cm_rare")
+        failures += own_program(options, "127.78.0.1", name="cm_path")
+        failures += own_program(options, "::1", name="cm_path")
     places = [a for a in ("127.0.0.1", netns.own_address(), "::1") if a]
     if len(places) < 3 and not judge.skipped("own address", "the machine has none"):
         failures += 1
