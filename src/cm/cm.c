@@ -69,7 +69,7 @@ static bool is_legal(const struct vb_cm_request *r)
 {
     return r->mtu >= 1 && r->mtu <= 5 && r->qpn <= 0xffffff && r->psn <= 0xffffff &&
            r->transport <= VB_CM_EXTENDED && r->retries <= 7 && r->rnr_retries <= 7 &&
-           r->ack_timeout <= 31;
+           r->ack_timeout <= 31 && r->sl <= 15 && r->flow_label <= 0xfffff;
 }
 
 static void form_req(const struct vb_cm *cm, const struct vb_cm_request *r, struct vb_cm_message *m)
@@ -101,9 +101,11 @@ static void form_req(const struct vb_cm *cm, const struct vb_cm_request *r, stru
                 .mtu = r->mtu,
                 .primary = {.local_lid = lid,
                             .remote_lid = lid,
+                            .flow_label = r->flow_label,
                             .rate = RATE_10_GBPS,
                             .traffic_class = r->traffic_class,
                             .hop_limit = hops,
+                            .sl = r->sl,
                             .subnet_local = hops <= 1,
                             .ack_timeout = r->ack_timeout}},
     };

@@ -108,6 +108,8 @@ struct vb_cm_request {
     uint8_t mtu; // 1: 256 bytes to 5: 4096
     uint8_t responder_resources, initiator_depth, retries, rnr_retries, ack_timeout;
     uint8_t hop_limit, traffic_class;   // 0: 64 hops
+    uint8_t sl;                         // 4 bits
+    uint32_t flow_label;                // 20 bits
     uint32_t vendor_id, vendor_options; // of ECE
     struct vb_cm_private private_data;
     struct vb_ip local; // which of our addresses asks; zero: the manager's

@@ -53,21 +53,14 @@ static void describe_rep(struct vb_rdmacm_event *e, const struct vb_cm_event *fr
 static void describe_found(struct vb_rdmacm_event *e, const struct vb_cm_event *from)
 {
     const struct vb_rdmacm_id *i = e->owner;
-    int index = vb_rdmacm_calls()->address_index(i->id.verbs, i->from.ip.b);
-    struct rdma_ud_param *ud = &e->event.param.ud;
 
-    *ud = (struct rdma_ud_param){
+    e->event.param.ud = (struct rdma_ud_param){
         .private_data = keep_private(e, from, 0, VB_RDMACM_SIDR_REP_PRIVATE),
         .private_data_len = VB_RDMACM_SIDR_REP_PRIVATE,
-        .ah_attr = {.is_global = 1,
-                    .port_num = VB_RDMACM_PORT,
-                    .grh = {.sgid_index = index > 0 ? (uint8_t)index : 0,
-                            .hop_limit = VB_RDMACM_HOPS,
-                            .traffic_class = i->tos}},
+        .ah_attr = vb_rdmacm_vector(i, &i->to.ip),
         .qp_num = from->message.sidr_rep.qpn,
         .qkey = from->message.sidr_rep.qkey,
     };
-    memcpy(ud->ah_attr.grh.dgid.raw, i->to.ip.b, 16);
 }
 
 // ---- requests

@@ -7,6 +7,7 @@
 
 enum {
     ACK_TIMEOUT = 16, // 268 ms: a peer on a busy machine may take its time
+    ACK_TIMEOUT_MAX = 31,
     RETRIES_MAX = 7,
     REASON_VENDOR_OPTION = 35, // of a REJ, for ECE
 };
@@ -146,6 +147,16 @@ static void name_transport(const struct vb_rdmacm_id *i, struct vb_cm_request *r
     request->extended_transport = request->transport == VB_CM_EXTENDED ? VB_CM_EXTENDED_XRC : 0;
 }
 
+// An acknowledgement is two packets away from its request, and the peer takes its time.
+static uint8_t ack_timeout(const struct vb_rdmacm_id *i)
+{
+    uint8_t both_ways = i->life <= ACK_TIMEOUT_MAX - 2 ? (uint8_t)(i->life + 2) : ACK_TIMEOUT_MAX;
+
+    if (i->has_ack_timeout)
+        return i->ack_timeout;
+    return both_ways > ACK_TIMEOUT ? both_ways : ACK_TIMEOUT;
+}
+
 static int ask(struct vb_rdmacm_id *i, const struct rdma_conn_param *p,
                const struct vb_cm_private *data, uint32_t *cm_id)
 {
@@ -156,7 +167,7 @@ static int ask(struct vb_rdmacm_id *i, const struct rdma_conn_param *p,
     path->peer = i->to.ip;
     path->initiator_depth = reads(p ? p->initiator_depth : UNLIMITED, VB_RDMACM_READS);
     path->responder_resources = reads(p ? p->responder_resources : UNLIMITED, VB_RDMACM_READS);
-    path->timeout = i->has_ack_timeout ? i->ack_timeout : ACK_TIMEOUT;
+    path->timeout = ack_timeout(i);
     path->retries = p ? retries(p->retry_count) : RETRIES_MAX;
     struct vb_cm_request request = {
         .peer = i->to.ip,
@@ -172,7 +183,10 @@ static int ask(struct vb_rdmacm_id *i, const struct rdma_conn_param *p,
         .retries = path->retries,
         .rnr_retries = p ? retries(p->rnr_retry_count) : RETRIES_MAX,
         .ack_timeout = path->timeout,
+        .hop_limit = i->hops,
         .traffic_class = i->tos,
+        .sl = i->sl,
+        .flow_label = i->flow_label,
         .vendor_id = path->local_ece.vendor_id,
         .vendor_options = path->local_ece.options,
         .private_data = *data,

@@ -27,11 +27,18 @@ static int make_passive(struct vb_rdmacm_id *i, struct rdma_addrinfo *info, stru
     return 0;
 }
 
+static int find_route(struct rdma_cm_id *id, const struct rdma_addrinfo *info)
+{
+    return info->ai_route_len ? rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH,
+                                                info->ai_route, info->ai_route_len)
+                              : rdma_resolve_route(id, RESOLVE_MS);
+}
+
 static int make_active(struct vb_rdmacm_id *i, struct rdma_addrinfo *info, struct ibv_pd *pd,
                        struct ibv_qp_init_attr *attr)
 {
     if (rdma_resolve_addr(&i->id, info->ai_src_addr, info->ai_dst_addr, RESOLVE_MS) != 0 ||
-        rdma_resolve_route(&i->id, RESOLVE_MS) != 0)
+        find_route(&i->id, info) != 0)
         return -1;
     if (attr) {
         attr->qp_type = (enum ibv_qp_type)info->ai_qp_type;

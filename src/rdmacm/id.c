@@ -26,6 +26,8 @@ struct vb_rdmacm_id *vb_rdmacm_create(struct rdma_event_channel *channel, void *
     i->id.ps = space;
     i->id.qp_type = type;
     i->qkey = RDMA_UDP_QKEY;
+    i->hops = VB_RDMACM_HOPS;
+    i->life = VB_RDMACM_LIFE;
     i->path.our_psn = vb_rdmacm_draw() & 0xffffff;
     i->generation = vb_rdmacm_generation();
     vb_fifo_init(&i->groups);
@@ -246,16 +248,6 @@ static int set_of_id(struct vb_rdmacm_id *i, int name, const void *value, size_t
     }
 }
 
-// Paths are for subnet managers; here the addresses are the path, so what is given is believed.
-static int set_of_ib(struct vb_rdmacm_id *i, int name, size_t len)
-{
-    if (name != RDMA_OPTION_IB_PATH)
-        return ENOSYS;
-    if (len == 0 || len % sizeof(struct ibv_path_data) || i->state != VB_RDMACM_ADDR_RESOLVED)
-        return EINVAL;
-    return EAGAIN;
-}
-
 VB_RAW_EXPORT int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value,
                                   size_t len)
 {
@@ -266,14 +258,12 @@ VB_RAW_EXPORT int rdma_set_option(struct rdma_cm_id *id, int level, int name, vo
         return -1;
     if (!value)
         return vb_rdmacm_fail(EINVAL, "rdma_set_option", "no value");
+    if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH)
+        return vb_rdmacm_take_path(i, value, len);
     vb_rdmacm_lock();
     if (level == RDMA_OPTION_ID)
         error = set_of_id(i, name, value, len);
-    else if (level == RDMA_OPTION_IB)
-        error = set_of_ib(i, name, len);
     vb_rdmacm_unlock();
-    if (error == EAGAIN) // the path is known: the route is as good as resolved
-        return rdma_resolve_route(id, 0);
     return error ? vb_rdmacm_fail(error, "rdma_set_option", "not now, or no such option") : 0;
 }
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <rdma/rdma_verbs.h>
-#include <string.h>
 
 enum {
     RNR_TIMER = 12, // 640 us
@@ -32,15 +31,9 @@ static void init_attr(const struct vb_rdmacm_id *i, struct ibv_qp_attr *attr, in
 static void rtr_attr(const struct vb_rdmacm_id *i, struct ibv_qp_attr *attr, int *mask)
 {
     const struct vb_rdmacm_path *path = &i->path;
-    int index = vb_rdmacm_calls()->address_index(i->id.verbs, i->from.ip.b);
 
     *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    attr->ah_attr = (struct ibv_ah_attr){.is_global = 1,
-                                         .port_num = VB_RDMACM_PORT,
-                                         .grh = {.sgid_index = index > 0 ? (uint8_t)index : 0,
-                                                 .hop_limit = VB_RDMACM_HOPS,
-                                                 .traffic_class = i->tos}};
-    memcpy(attr->ah_attr.grh.dgid.raw, path->peer.b, 16);
+    attr->ah_attr = vb_rdmacm_vector(i, &path->peer);
     attr->path_mtu = (enum ibv_mtu)path->mtu;
     attr->dest_qp_num = path->peer_qpn;
     attr->rq_psn = path->our_psn;

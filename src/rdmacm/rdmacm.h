@@ -24,6 +24,7 @@ enum {
     VB_RDMACM_SIDR_REQ_PRIVATE = 216 - 36,
     VB_RDMACM_SIDR_REP_PRIVATE = 136,
     VB_RDMACM_HOPS = 64,
+    VB_RDMACM_LIFE = 14,  // of packets: 67 ms
     VB_RDMACM_READS = 16, // in flight, at most
 };
 
@@ -99,7 +100,9 @@ struct vb_rdmacm_id {
     struct vb_rdmacm_id *next; // in the chain of manager ids
     struct vb_rdmacm_path path;
     uint32_t qkey;
-    uint8_t tos, ack_timeout;
+    uint8_t tos, hops, sl; // on the packets, as the flow label is
+    uint32_t flow_label;
+    uint8_t life, ack_timeout; // of packets; of the queue pair
     bool reuse, has_ack_timeout;
     int v6_only;
     struct ibv_qp_init_attr *accepts_with; // of rdma_create_ep(): for ids that come with requests
@@ -213,6 +216,12 @@ struct vb_rdmacm_id *vb_rdmacm_listener(uint32_t service, const struct vb_ip *ta
 // ---- address.c
 // The NIC is on the address, or -EADDRNOTAVAIL.
 int vb_rdmacm_be_on(const struct vb_ip *ip);
+
+// ---- route.c
+// RDMA_OPTION_IB_PATH: the path of the route is the program's. 0, or says why not and returns -1.
+int vb_rdmacm_take_path(struct vb_rdmacm_id *i, const void *value, size_t len);
+// An address vector for packets of the id.
+struct ibv_ah_attr vb_rdmacm_vector(const struct vb_rdmacm_id *i, const struct vb_ip *to);
 
 // ---- arrive.c: events of the manager
 void vb_rdmacm_arrive(const struct vb_cm_event *event);

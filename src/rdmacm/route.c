@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routes: resolved, and told as the path record of an id.
+// Routes: resolved or given by the program, and told as the path record of an id.
 #include "rdmacm/rdmacm.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <string.h>
 
 enum {
-    EXACTLY = 2,      // the selector of an mtu, a rate or a life time
-    PACKET_LIFE = 14, // 67 ms
+    EXACTLY = 2,     // the selector of an mtu, a rate or a life time
+    SIX_BITS = 0x3f, // what follows it
+    SL_MAX = 6,
 };
 
 // ---- what the port says; no lock is held
@@ -46,21 +48,24 @@ static int resolve(struct vb_rdmacm_id *i, const struct ibv_port_attr *port)
 
     if (i->state != VB_RDMACM_ADDR_RESOLVED)
         return EINVAL;
-    i->path.mtu = (uint8_t)port->active_mtu;
+    if (!i->path.mtu)
+        i->path.mtu = (uint8_t)port->active_mtu;
     i->path_rec = (struct ibv_sa_path_rec){
         .sgid = route->addr.addr.ibaddr.sgid,
         .dgid = route->addr.addr.ibaddr.dgid,
-        .hop_limit = VB_RDMACM_HOPS,
+        .flow_label = htonl(i->flow_label),
+        .hop_limit = i->hops,
         .traffic_class = i->tos,
         .reversible = 1,
         .numb_path = 1,
         .pkey = htons(VB_CM_PKEY),
+        .sl = i->sl,
         .mtu_selector = EXACTLY,
         .mtu = i->path.mtu,
         .rate_selector = EXACTLY,
         .rate = (uint8_t)rate_of(port),
         .packet_life_time_selector = EXACTLY,
-        .packet_life_time = PACKET_LIFE,
+        .packet_life_time = i->life,
     };
     route->path_rec = &i->path_rec;
     route->num_paths = 1;
@@ -84,4 +89,93 @@ VB_RAW_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
     if (error)
         return vb_rdmacm_fail(error, "rdma_resolve_route", "the address is not resolved");
     return vb_rdmacm_complete(i, "rdma_resolve_route");
+}
+
+// ---- given
+
+// NULL, or why it cannot be the id's path.
+static const char *judge(const struct vb_rdmacm_id *i, const struct ibv_path_data *given,
+                         const struct ibv_port_attr *port)
+{
+    const uint32_t whole = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+    const struct rdma_ib_addr *gids = &i->id.route.addr.addr.ibaddr;
+    const struct ibv_path_record *path = &given->path;
+    uint16_t level = ntohs(path->qosclass_sl);
+    uint8_t mtu = path->mtu & SIX_BITS;
+
+    if (i->state != VB_RDMACM_ADDR_RESOLVED)
+        return "the address is not resolved, or the route is already";
+    if (given->flags != whole)
+        return "the flags of a path are GMP, PRIMARY and BIDIRECTIONAL";
+    if (memcmp(&path->sgid, &gids->sgid, sizeof path->sgid) != 0 ||
+        memcmp(&path->dgid, &gids->dgid, sizeof path->dgid) != 0)
+        return "the path's GIDs are not those of the id";
+    if (path->slid || path->dlid || path->service_id)
+        return "paths of RoCE have no LIDs and no service";
+    if (path->pkey != htons(VB_CM_PKEY))
+        return "the only partition is 0xffff";
+    if (level > SL_MAX)
+        return "service levels are 0 to 6, and there are no classes of service";
+    if (mtu < IBV_MTU_256 || mtu > port->active_mtu)
+        return "the path's MTU is 256 to the port's";
+    return NULL;
+}
+
+// A static rate, which address vectors are refused, too.
+static bool is_slower(const struct ibv_path_data *given, const struct ibv_port_attr *port)
+{
+    uint8_t rate = given->path.rate & SIX_BITS;
+    return rate && ibv_rate_to_mbps((enum ibv_rate)rate) < ibv_rate_to_mbps(rate_of(port));
+}
+
+static void take(struct vb_rdmacm_id *i, const struct ibv_path_record *path)
+{
+    uint32_t label_and_hops = ntohl(path->flowlabel_hoplimit);
+
+    i->tos = path->tclass;
+    i->hops = (uint8_t)label_and_hops;
+    i->flow_label = label_and_hops >> 8 & 0xfffff;
+    i->sl = (uint8_t)ntohs(path->qosclass_sl);
+    i->life = path->packetlifetime & SIX_BITS;
+    i->path.mtu = path->mtu & SIX_BITS;
+}
+
+int vb_rdmacm_take_path(struct vb_rdmacm_id *i, const void *value, size_t len)
+{
+    struct ibv_path_data given;
+    struct ibv_port_attr port;
+
+    if (len != sizeof given)
+        return vb_rdmacm_fail(EINVAL, "rdma_set_option", "an id has one path");
+    memcpy(&given, value, sizeof given);
+    query_port(i, &port);
+    vb_rdmacm_lock();
+    const char *why = judge(i, &given, &port);
+    bool slower = !why && is_slower(&given, &port);
+    if (!why && !slower) {
+        take(i, &given.path);
+        resolve(i, &port);
+        i->path_rec.preference = given.path.preference;
+    }
+    vb_rdmacm_unlock();
+    if (why)
+        return vb_rdmacm_fail(EINVAL, "rdma_set_option", why);
+    if (slower)
+        return vb_rdmacm_fail(EOPNOTSUPP, "rdma_set_option", "the rate is below the port's");
+    return vb_rdmacm_complete(i, "rdma_set_option");
+}
+
+struct ibv_ah_attr vb_rdmacm_vector(const struct vb_rdmacm_id *i, const struct vb_ip *to)
+{
+    int index = vb_rdmacm_calls()->address_index(i->id.verbs, i->from.ip.b);
+    struct ibv_ah_attr vector = {.is_global = 1,
+                                 .port_num = VB_RDMACM_PORT,
+                                 .sl = i->sl,
+                                 .grh = {.sgid_index = index > 0 ? (uint8_t)index : 0,
+                                         .hop_limit = i->hops,
+                                         .traffic_class = i->tos,
+                                         .flow_label = i->flow_label}};
+
+    memcpy(vector.grh.dgid.raw, to->b, sizeof vector.grh.dgid.raw);
+    return vector;
 }

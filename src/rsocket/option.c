@@ -261,7 +261,8 @@ static void path_of(const struct ibv_sa_path_rec *from, struct ibv_path_data *to
     to->path.mtu = (uint8_t)(from->mtu | exactly);
     to->path.rate = (uint8_t)(from->rate | exactly);
     to->path.packetlifetime = (uint8_t)(from->packet_life_time | exactly);
-    to->flags = from->preference;
+    to->path.preference = from->preference;
+    to->flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
 }
 
 static int get_route(struct vb_rsocket *rs, void *value, socklen_t *len)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attributes of paths on the packets, as a link shows them: traffic class, hop limit, flow label, and
 the service level as the priority that queues and VLANs follow. Of programs that use verbs (tests/verbs/path.c) over
-IPv4 and IPv6, and of both sides of a connection by rdma_cm with a type of service (ucmatose).
+IPv4 and IPv6, and of both sides of a connection by rdma_cm with a type of service (ucmatose) or a
+path that the program gave (tests/verbs/cm_path.c).
 
 Host packages: iproute2, nftables, rdmacm-utils.
 """
@@ -168,6 +169,23 @@ def check_connection(options, tos):
         raise judge.Failure(f"sources and classes are {sorted(found)}, not {sorted(wanted)}")
 
 
+def check_given(options, address, label):
+    """A connection whose path the program gave (tests/verbs/cm_path.c): its packets have all of it,
+    those of the passive side the class, the manager's nothing."""
+    tap = Tap("lo")
+    priorities()
+    run([options.build / "verbena", "run", "--port", "udp", "--address", address, "--",
+         options.build / "tests/verbs_cm_path", address, "given"])
+    # Where none is asked for, IPv6's flow label is the system's.
+    found = {(*packet[1:3], packet[3] if packet[3] == label else 0) for packet in tap.packets()}
+    wanted = {(0x48, 17, label), (0x48, 64, 0), (0, 64, 0)}
+    if found != wanted:
+        raise judge.Failure(f"{address}: classes, hop limits and flow labels are {sorted(found)}, "
+                            f"not {sorted(wanted)}")
+    if 3 not in (seen := priorities()):
+        raise judge.Failure(f"{address}: priorities are {seen}, without the service level 3")
+
+
 def test(options):
     judge.require(tools=("nft", "ucmatose"))
     options.build = options.build.resolve()
@@ -175,6 +193,8 @@ def test(options):
     check_verbs(options)
     check_connection(options, 0x48)
     check_connection(options, 0)
+    check_given(options, "127.79.0.3", 0)
+    check_given(options, "::1", 0x12345)
     print("attributes of paths are on the packets")
 
 

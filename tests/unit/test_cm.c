@@ -388,6 +388,33 @@ static void test_ids(void **state)
     assert_null(vb_cm_create(&opts));
 }
 
+// What the request says of the path, for the peer.
+static void test_path(void **state)
+{
+    struct cm_rig *r = *state;
+    struct vb_cm_request q = cm_request();
+    struct vb_cm_event e;
+    uint32_t id;
+
+    q.hop_limit = 17;
+    q.traffic_class = 0x48;
+    q.sl = 3;
+    q.flow_label = 0x12345;
+    assert_int_equal(vb_cm_listen(r->cm[B], CM_SERVICE, 0, 0, r), 0);
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id), 0);
+    cm_pass(r, A, VB_CM_REQ);
+    cm_event(r, B, VB_CM_EVENT_REQUEST, &e);
+    assert_int_equal(e.message.req.primary.hop_limit, 17);
+    assert_int_equal(e.message.req.primary.traffic_class, 0x48);
+    assert_int_equal(e.message.req.primary.sl, 3);
+    assert_int_equal(e.message.req.primary.flow_label, 0x12345);
+    q.sl = 16;
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id), -EINVAL);
+    q.sl = 0;
+    q.flow_label = 1 << 20;
+    assert_int_equal(vb_cm_connect(r->cm[A], r->now_ns, &q, &id), -EINVAL);
+}
+
 static void test_abandon(void **state)
 {
     struct cm_rig *r = *state;
@@ -607,6 +634,7 @@ int main(void)
         T(test_sidr),
         T(test_ids),
         T(test_abandon),
+        T(test_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <infiniband/sa.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -133,19 +134,13 @@ static short wait_for(int fd, short events, int timeout_ms)
     return n ? p.revents : 0;
 }
 
-// Two connected ends, made without a second thread.
-static void pair_on(int l, int end[2], int buffer_bytes)
+// Connects end[0], without a second thread.
+static void meet(int l, int end[2])
 {
     struct sockaddr_storage a;
     int error = -1;
     socklen_t len = sizeof error;
 
-    end[0] = rsocket(home.ss_family, SOCK_STREAM, 0);
-    NEED(end[0] >= 0);
-    if (buffer_bytes) {
-        NEED(rsetsockopt(end[0], SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof(int)) == 0);
-        NEED(rsetsockopt(end[0], SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(int)) == 0);
-    }
     nonblocking(end[0], true);
     FAILS(EINPROGRESS, rconnect(end[0], at_port(&a, port_of(l)), home_len));
     for (;;) { // both sides' steps
@@ -160,6 +155,18 @@ static void pair_on(int l, int end[2], int buffer_bytes)
     NEED(wait_for(end[0], POLLOUT, FOREVER) == POLLOUT);
     NEED(rgetsockopt(end[0], SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
     nonblocking(end[0], false);
+}
+
+// Two connected ends.
+static void pair_on(int l, int end[2], int buffer_bytes)
+{
+    end[0] = rsocket(home.ss_family, SOCK_STREAM, 0);
+    NEED(end[0] >= 0);
+    if (buffer_bytes) {
+        NEED(rsetsockopt(end[0], SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof(int)) == 0);
+        NEED(rsetsockopt(end[0], SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(int)) == 0);
+    }
+    meet(l, end);
 }
 
 static void pair(int end[2], int buffer_bytes)
@@ -768,6 +775,31 @@ static void check_options(void)
     NEED(rclose(fd) == 0);
 }
 
+// What one connection says of its path is the path of the next one, also with a smaller MTU.
+static void check_route(void)
+{
+    int end[2], l = listener(), segment;
+    struct ibv_path_data path;
+    struct sockaddr_storage a;
+    socklen_t len = sizeof path;
+
+    pair_on(l, end, 0);
+    NEED(rgetsockopt(end[0], SOL_RDMA, RDMA_ROUTE, &path, &len) == 0 && len == sizeof path);
+    close_both(end);
+    path.path.mtu = 2 << 6 | IBV_MTU_512;
+    end[0] = rsocket(home.ss_family, SOCK_STREAM, 0);
+    NEED(rsetsockopt(end[0], SOL_RDMA, RDMA_ROUTE, &path, sizeof path) == 0);
+    meet(l, end);
+    len = sizeof segment;
+    NEED(rgetsockopt(end[0], IPPROTO_TCP, TCP_MAXSEG, &segment, &len) == 0 && segment == 512);
+    close_both(end);
+    path.flags = 0;
+    end[0] = rsocket(home.ss_family, SOCK_STREAM, 0);
+    NEED(rsetsockopt(end[0], SOL_RDMA, RDMA_ROUTE, &path, sizeof path) == 0);
+    FAILS(EINVAL, rconnect(end[0], at_port(&a, port_of(l)), home_len));
+    NEED(rclose(end[0]) == 0 && rclose(l) == 0);
+}
+
 static void check_mappings(void)
 {
     static char target[10000], source[10000];
@@ -902,6 +934,7 @@ static const struct {
     {"keep-alive", check_keep_alive},
     {"refusals", check_refusals},
     {"options", check_options},
+    {"route", check_route},
     {"nonblocking", check_nonblocking},
     {"half-close", check_half_close},
     {"close", check_close},
