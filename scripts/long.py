@@ -152,6 +152,12 @@ def commit():
     return (suite.commit() or "none")[:12] + ("+" if uncommitted() else "")
 
 
+def is_known(name):
+    """Whether a commit is in the history, with all that it was built from committed."""
+    return subprocess.run(["git", "-C", ROOT, "merge-base", "--is-ancestor", name, "HEAD"],
+                          capture_output=True, check=False).returncode == 0
+
+
 def builds(name, build, log):
     """Brings the trees up to date that a part runs in; whether that was possible."""
     steps = [["cmake", "--build", build]]
@@ -165,8 +171,16 @@ def builds(name, build, log):
     return built
 
 
+def verdict(lines):
+    """What a log ends with, before what else was counted: tries and programs that end later."""
+    judged = [line for line in lines if not line.startswith(("TRIES: ", "SKIPPED: ", "verbena "))]
+    tries = [line.rsplit(": ", 1)[1] for line in lines if line.startswith("TRIES: ")]
+    last = (judged or lines or ["no output"])[-1].strip().replace(f"{ROOT}/", "")
+    return last + (f" ({', '.join(tries)} tries)" if tries else "")
+
+
 def run(command, log):
-    """(passed, seconds, the last line it printed)."""
+    """(passed, seconds, what it printed as its result)."""
     began = time.monotonic()
     with open(log, "w", encoding="utf-8") as out:
         child = subprocess.Popen(command.split(), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,
@@ -181,7 +195,7 @@ def run(command, log):
                 child.wait()
     took = time.monotonic() - began
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    last = lines[-1].strip().replace(f"{ROOT}/", "") if lines else "no output"
+    last = verdict(lines)
     if status:
         print("\n".join(lines[-40:]))
     last = last if status == 0 else f"FAILED ({status}): {last}"
@@ -211,7 +225,8 @@ def main():
     for name, command, inputs in chosen:
         rows = read_table(TABLE.read_text())
         mark = digest(inputs)
-        holds = name in rows and rows[name][5] == mark and not rows[name][1].startswith("FAILED")
+        holds = (name in rows and rows[name][5] == mark and is_known(rows[name][3]) and
+                 not rows[name][1].startswith("FAILED"))
         if holds and not args.again or args.list:
             state = f"holds, of commit {rows[name][3]}" if holds else "has to run"
             print(f"{name}: {state}")

@@ -8,6 +8,7 @@ Between two network namespaces, too (needs root). --only TEXT runs cases with th
 Host packages: rdmacm-utils, perftest, iproute2.
 """
 
+import collections
 import dataclasses
 import os
 import re
@@ -108,6 +109,15 @@ class Side:
         self.file.close()
 
 
+OUTCOMES = collections.Counter()  # of all runs: good or not
+
+
+def outcome(good):
+    """Counts a run and returns how many failures it is."""
+    OUTCOMES[good] += 1
+    return 0 if good else 1
+
+
 class Table:
     def __init__(self, options, place, spaces=(None, None), addresses=(None, None)):
         self.options, self.place, self.spaces, self.addresses = options, place, spaces, addresses
@@ -162,7 +172,7 @@ class Table:
                 if not wrong or not any(words in wrong for words in TOO_EARLY):
                     break
                 judge.tried("perftest -R connects again before its server listens again")
-            failures += wrong is not None
+            failures += outcome(not wrong)
             print(TABLE.format(f"{self.place} {address}", case.name(),
                                f"{time.monotonic() - began:.1f}", wrong or "ok"), flush=True)
         return failures
@@ -176,7 +186,7 @@ def own_program(options, address, *words, name="cm"):
     good = done.returncode == 0 and done.stdout.endswith("all ok\n")
     print(TABLE.format(f"own {address}", f"{name} " + " ".join(words), "",
                        "ok" if good else done.stdout[-200:] + done.stderr[-400:]), flush=True)
-    return not good
+    return outcome(good)
 
 
 def some(options, cases, turn):

@@ -121,7 +121,7 @@ class Runner:
         self.options, self.directory = options, directory
         self.port = FIRST_PORT + os.getpid() % 400 * 20
         self.spaces = (None, None)
-        self.failures = self.turn = 0
+        self.passed = self.failures = self.turn = 0
 
     def command(self, words, case, address, server):
         filled = words.format(a=server, p=self.port, d=self.directory,
@@ -176,6 +176,7 @@ class Runner:
         return None
 
     def report(self, name, place, began, wrong):
+        self.passed += wrong is None
         self.failures += wrong is not None
         print(TABLE.format(name, place, f"{time.monotonic() - began:.1f} s", wrong or "ok"),
               flush=True)
@@ -241,6 +242,7 @@ def test(options):
         runner = Runner(options, path)
         runner.run_self()
         runner.run_all()
+    print(f"{runner.passed} cases passed, {runner.failures} failed")
     if runner.failures:
         raise judge.Failure(f"{runner.failures} cases failed")
 
