@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-// 1 without that variable. Prints the seed and how to draw the same again.
+// 1 without that variable. The first call prints the seed and how to draw the same again.
 uint64_t fresh_seed(void);
 
 #endif

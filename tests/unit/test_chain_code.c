@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "chain/code.h"
+#include "fresh_seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -176,7 +177,7 @@ static void draw(struct vb_prng *r, struct vb_code *c)
 
 static void what_is_written_is_read(void **state)
 {
-    struct vb_prng r = {.state = 7};
+    struct vb_prng r = {.state = fresh_seed()};
     uint8_t bytes[VB_WQE_MAX_BLOCKS * VB_WQEBB_BYTES];
     struct vb_code c, again;
 

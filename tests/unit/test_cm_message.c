@@ -4,6 +4,7 @@
 #include "base/prng.h"
 #include "cm/cma.h"
 #include "cm/message.h"
+#include "fresh_seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-static struct vb_prng prng = {7};
+static struct vb_prng prng;
 
 // A REQ as Linux's rdma_cm sends it to 10.1.2.3, written down by hand from the specification's
 // table.
@@ -237,6 +238,7 @@ static void test_words(void **state)
 
 int main(void)
 {
+    prng.state = fresh_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_req_by_hand),  cmocka_unit_test(test_tables),
         cmocka_unit_test(test_random_bytes), cmocka_unit_test(test_vendor),

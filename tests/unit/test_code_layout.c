@@ -5,6 +5,7 @@
 #include "base/prng.h"
 #include "chain/code.h"
 #include "chain/text_form.h"
+#include "fresh_seed.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -352,7 +353,7 @@ enum {
 static void bytes_of_entries(void **state)
 {
     static uint8_t found[ENTRY_MAX + 64], expected[ENTRY_MAX + 64];
-    struct vb_prng r = {.state = 11};
+    struct vb_prng r = {.state = fresh_seed()};
     struct vb_code c, again;
 
     (void)state;
@@ -467,7 +468,7 @@ static void bytes_that_are_no_entry(void **state)
 {
     static uint8_t bytes[2 * ENTRY_MAX];
     uint32_t right = 0, wrong = 0;
-    struct vb_prng r = {.state = 12};
+    struct vb_prng r = {.state = fresh_seed()};
     struct vb_code c, again;
 
     (void)state;

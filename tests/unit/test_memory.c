@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registered memory: keys, domains, rights and bounds, and scatter lists on top of them.
 #include "forge.h"
+#include "fresh_seed.h"
 #include "nic/memory.h"
 
 #include <errno.h>
@@ -189,7 +190,7 @@ static void test_thousands_of_keys_live_and_die(void **state)
     };
     struct fixture *x = *state;
     uint32_t *keys = calloc(KEYS, sizeof *keys);
-    struct vb_prng order = {.state = 9};
+    struct vb_prng order = {.state = fresh_seed()};
 
     for (uint32_t i = 0; i < KEYS; i++) {
         keys[i] = create(x, ALL);

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "chain/machine.h"
+#include "fresh_seed.h"
 #include "verbena/offload.h"
 
 #include <setjmp.h>
@@ -294,7 +295,7 @@ static void rig_destroy(struct rig *r)
 
 static void attack_kind(int kind)
 {
-    struct vb_prng prng = {.state = (uint64_t)kind + 1};
+    struct vb_prng prng = {.state = fresh_seed() + (uint64_t)kind};
     struct rig *r = rig_create(kind);
 
     for (uint32_t len = 0; len <= 64; len++)
@@ -329,7 +330,7 @@ static void test_only_the_index_is_looked_up(void **state)
 {
     (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
-        struct vb_prng prng = {.state = 1};
+        struct vb_prng prng = {.state = fresh_seed()};
         struct rig *r = rig_create(kind);
         for (uint32_t i = 0; i < r->image->regions + r->image->queues; i++) {
             if (i == r->index)

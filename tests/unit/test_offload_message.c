@@ -2,6 +2,7 @@
 // Messages of the service of offloads: what is written is read, and nothing else is.
 #include "base/prng.h"
 #include "chain/offload_message.h"
+#include "fresh_seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -295,7 +296,7 @@ static void test_lengths_of_places(void **state)
 
 static void test_any_bytes_can_be_read(void **state)
 {
-    struct vb_prng prng = {.state = 11};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct vb_offload_place place = some_place();
     struct vb_offload_join join = some_join();
     char error[VB_OFFLOAD_TEXT];

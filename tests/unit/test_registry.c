@@ -2,6 +2,7 @@
 // The registry's file: ranges that do not overlap, holders that die, and contents that nobody wrote
 // in good faith.
 #include "base/prng.h"
+#include "fresh_seed.h"
 #include "port/clock.h"
 #include "port/registry.h"
 #include "runtime_dir.h"
@@ -444,7 +445,7 @@ static void test_bad_headers(void **state)
 // Slots of random bytes: whatever is read is within bounds, and what is free can be taken.
 static void test_bad_slots(void **state)
 {
-    struct vb_prng prng = {.state = 5};
+    struct vb_prng prng = {.state = fresh_seed()};
     for (int round = 0; round < 50; round++) {
         struct registry r = open_registry(state);
         for (uint32_t i = 0; i < REGISTRY_SLOTS; i++) {

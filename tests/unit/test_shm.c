@@ -2,6 +2,7 @@
 // The shm port between honest peers of one process: order, fullness, absence and sleep.
 #include "../wait.h"
 #include "base/prng.h"
+#include "fresh_seed.h"
 #include "port/clock.h"
 #include "port/shm.h"
 #include "port/trace.h"
@@ -35,7 +36,7 @@ static uint32_t draw_len(struct vb_prng *prng)
 static void test_mixed_frames_arrive_in_order(void **state)
 {
     static const char *const text[] = {"127.0.0.1", "127.0.0.2", "fd00::3"};
-    struct vb_prng prng = {.state = 1};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct vb_port *port[3];
     struct vb_path path[3][3];
     struct vb_txq *q = kit_make_queue();

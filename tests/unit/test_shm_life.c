@@ -2,6 +2,7 @@
 // The shm port between processes and threads: pings, streams, falling asleep, death and return.
 #include "../wait.h"
 #include "base/prng.h"
+#include "fresh_seed.h"
 #include "port/clock.h"
 #include "port/shm.h"
 #include "shm_kit.h"
@@ -110,7 +111,7 @@ static void run_pings(const char *dir, bool naps, uint32_t rounds)
     struct vb_path path = kit_path(a, &to);
     struct vb_txq *q = kit_make_queue();
     struct vb_rx_frame *frames = kit_make_frames();
-    struct vb_prng prng = {.state = 4};
+    struct vb_prng prng = {.state = fresh_seed()};
     start(go);
     await_reachable(a, &path);
     for (uint32_t i = 0; i <= rounds; i++) {
@@ -214,7 +215,7 @@ static void test_falling_asleep_meets_a_frame(void **state)
     struct vb_path path = kit_path(a, &b->local);
     struct race race = {.port = a, .path = &path, .q = kit_make_queue(), .rounds = RACE_ROUNDS};
     struct vb_rx_frame *frames = kit_make_frames();
-    struct vb_prng prng = {.state = 2};
+    struct vb_prng prng = {.state = fresh_seed()};
     uint32_t delay = 500;
     kit_send(a, race.q, &path, 16, 0);
     assert_int_equal(kit_await(b, frames), 1);

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/prng.h"
 #include "cm/route.h"
+#include "fresh_seed.h"
 #include "port/udp_steer.h"
 
 #include <setjmp.h>
@@ -77,7 +78,7 @@ static void test_every_number_finds_its_socket(void **state)
     (void)state;
     static struct registry_member m[REGISTRY_SLOTS];
     static struct sock_filter code[UDP_STEER_CODE];
-    struct vb_prng prng = {.state = 9};
+    struct vb_prng prng = {.state = fresh_seed()};
     for (uint32_t round = 0; round < 200; round++) {
         uint32_t count = draw_members(&prng, m, round < 5 ? 1 + round : round % 2 ? 40 : 300);
         uint32_t len = vb_udp_steer_build(code, m, count, REST);
@@ -166,7 +167,7 @@ static void test_messages_find_their_manager(void **state)
     static struct registry_member m[REGISTRY_SLOTS];
     static struct sock_filter code[UDP_STEER_CODE];
     struct udp_steer_service service[UDP_STEER_SERVICES];
-    struct vb_prng prng = {.state = 11};
+    struct vb_prng prng = {.state = fresh_seed()};
     for (uint32_t round = 0; round < 60; round++) {
         uint32_t count = draw_members(&prng, m, round < 5 ? 1 + round : round % 2 ? 40 : 250);
         uint32_t services = (uint32_t)vb_prng_below(&prng, UDP_STEER_SERVICES + 1);
@@ -215,7 +216,7 @@ static void test_closing_in_order(void **state)
 {
     (void)state;
     struct registry_member m[40];
-    struct vb_prng prng = {.state = 3};
+    struct vb_prng prng = {.state = fresh_seed()};
     for (uint32_t round = 0; round < 300; round++) {
         uint32_t order[40 * REGISTRY_UNITS], gone[40 * REGISTRY_UNITS], sockets = 0, gones = 0;
         uint32_t count = draw_members(&prng, m, 40), live = 0;
