@@ -2,6 +2,7 @@
 // The ICRC against vectors from scapy and against a slow, obvious implementation of the annex.
 #include "base/bytes.h"
 #include "base/prng.h"
+#include "fresh_seed.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -182,7 +183,7 @@ static void test_vectors(void **state)
 static void test_every_length_agrees_with_the_reference(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 3};
+    struct vb_prng prng = {.state = fresh_seed()};
     uint8_t frame[4400];
     fill(&prng, frame, sizeof frame);
     for (int ipv6 = 0; ipv6 < 2; ipv6++) {
@@ -206,7 +207,7 @@ static void test_every_length_agrees_with_the_reference(void **state)
 static void test_parts_seal_like_the_whole(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 33};
+    struct vb_prng prng = {.state = fresh_seed()};
     uint8_t whole[4200], head[64], body[4200], tail[8];
     for (unsigned i = 0; i < 4000; i++) {
         struct path path = random_path(&prng, i & 1);
@@ -232,7 +233,7 @@ static void test_long_lengths(void **state)
 {
     (void)state;
     static uint8_t frame[65507];
-    struct vb_prng prng = {.state = 4};
+    struct vb_prng prng = {.state = fresh_seed()};
     fill(&prng, frame, sizeof frame);
     for (int ipv6 = 0; ipv6 < 2; ipv6++) {
         struct path path = random_path(&prng, ipv6);
@@ -251,7 +252,7 @@ static void test_long_lengths(void **state)
 static void test_every_identification(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 5};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct path path = random_path(&prng, false);
     struct vb_icrc_flow flow;
     uint8_t frame[20];
@@ -272,7 +273,7 @@ static void test_every_identification(void **state)
 static void test_lengths_may_alternate(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 6};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct path path = random_path(&prng, false);
     struct vb_icrc_flow flow;
     uint8_t frame[256];
@@ -291,7 +292,7 @@ static void test_lengths_may_alternate(void **state)
 static void test_dont_fragment_may_be_clear(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 7};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct path path = random_path(&prng, false);
     struct vb_icrc_flow flow;
     uint8_t frame[96];
@@ -318,7 +319,7 @@ static void test_dont_fragment_may_be_clear(void **state)
 static void test_resv8a_is_not_covered(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 8};
+    struct vb_prng prng = {.state = fresh_seed()};
     uint8_t frame[64];
     fill(&prng, frame, sizeof frame);
     for (int ipv6 = 0; ipv6 < 2; ipv6++) {
@@ -339,7 +340,7 @@ static void test_resv8a_is_not_covered(void **state)
 static void test_single_bit_flips(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 9};
+    struct vb_prng prng = {.state = fresh_seed()};
     uint8_t frame[96];
     for (int ipv6 = 0; ipv6 < 2; ipv6++) {
         struct path path = random_path(&prng, ipv6);
@@ -369,7 +370,7 @@ static void test_random_damage_rarely_solves(void **state)
     enum {
         TRIES = 1 << 20
     };
-    struct vb_prng prng = {.state = 10};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct path path = random_path(&prng, false);
     struct vb_icrc_flow flow;
     uint8_t frame[64];
@@ -390,13 +391,13 @@ static void test_random_damage_rarely_solves(void **state)
         solved += verdict == VB_ICRC_SOLVED;
     }
     assert_int_equal(exact, 0);
-    assert_in_range(solved, TRIES >> 16, TRIES >> 14); // 32 expected
+    assert_in_range(solved, TRIES >> 17, TRIES >> 13); // 32 expected; beyond by chance: 10^-7
 }
 
 static void test_another_path_is_bad(void **state)
 {
     (void)state;
-    struct vb_prng prng = {.state = 11};
+    struct vb_prng prng = {.state = fresh_seed()};
     uint8_t frame[48];
     fill(&prng, frame, sizeof frame);
     for (int ipv6 = 0; ipv6 < 2; ipv6++) {
