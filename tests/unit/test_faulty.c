@@ -3,6 +3,7 @@
 // all others pass in order.
 #include "base/prng.h"
 #include "faulty_rig.h"
+#include "fresh_seed.h"
 #include "port/held.h"
 #include "port/simnet.h"
 #include "verbena/nic.h"
@@ -12,6 +13,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +138,7 @@ static void test_sent_frames_meet_their_fates(void **state)
 static void test_frames_left_by_the_inner_port_are_judged_once(void **state)
 {
     (void)state;
-    struct vb_prng r = {.state = 5};
+    struct vb_prng r = {.state = fresh_seed()};
     struct rig *g = rig_open("drop=20%,dup=20%:3;seed=9");
     struct vb_faults *twin = rig_parse("drop=20%,dup=20%:3;seed=9");
     uint32_t expected[RIG_LOG], count = 0, sent = 0;
@@ -486,11 +488,14 @@ static void test_random_traffic_is_conserved(void **state)
 {
     (void)state;
     static const char *const rules[] = {
-        "drop=5%,dup=5%;delay=20us±20us@30%;seed=1", "delay=3us@#3/7,qp=1|2;drop=#5/9;seed=2",
-        "reorder=20%:1..8~30us,dup=10%:2;delay=5us±5us@20%;seed=3", "reorder=100%~10us;seed=4"};
+        "drop=5%,dup=5%;delay=20us±20us@30%", "delay=3us@#3/7,qp=1|2;drop=#5/9",
+        "reorder=20%:1..8~30us,dup=10%:2;delay=5us±5us@20%", "reorder=100%~10us"};
+    const uint64_t first = fresh_seed();
     for (unsigned t = 0; t < 4; t++) {
-        struct rig *g = rig_open(rules[t]);
-        struct vb_prng r = {.state = t};
+        struct vb_prng r = {.state = first + t};
+        char text[128];
+        snprintf(text, sizeof text, "%s;seed=%u", rules[t], (uint32_t)vb_prng_next(&r));
+        struct rig *g = rig_open(text);
         uint64_t tx = 0, rx = 0;
         for (uint32_t round = 0; round < 500; round++) {
             g->fake->take_max = (uint32_t)vb_prng_below(&r, 30);
