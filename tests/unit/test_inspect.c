@@ -583,7 +583,7 @@ static void *lie(void *arg)
     char block[4096];
     memset(block, 'x', sizeof block);
     // Who hangs up on a question that it has not read is gone, whatever it said.
-    if (fd >= 0 && l->text && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000) == 1)
+    if (fd >= 0 && l->text && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) == 1)
         (void)!recv(fd, block, sizeof block, 0);
     if (fd >= 0 && l->text)
         (void)!send(fd, l->text, strlen(l->text), MSG_NOSIGNAL);
@@ -606,7 +606,7 @@ static enum vb_asked_outcome outcome_with(const char *text, bool serves)
     assert_int_equal(listen(l.listener, 4), 0);
     if (serves)
         pthread_create(&l.thread, NULL, lie, &l);
-    uint64_t limit_ns = text ? patience_ns : 300000000;
+    uint64_t limit_ns = serves ? patience_ns : 300000000;
     assert_int_equal(vb_survey_take(&survey, "nic", 0, limit_ns), 0);
     assert_int_equal(survey.nics, 1);
     enum vb_asked_outcome outcome = survey.nic[0].outcome;
@@ -628,8 +628,7 @@ static void test_liars(void **state)
                      VB_ASKED_GARBLED);
     assert_int_equal(outcome_with(VB_INSPECT_GREETING "nic\nnic a b\nend 0\n", true), VB_ASKED_OK);
     assert_int_equal(outcome_with("", true), VB_ASKED_GONE);
-    enum vb_asked_outcome endless = outcome_with(NULL, true);
-    assert_true(endless == VB_ASKED_SILENT || endless == VB_ASKED_GARBLED);
+    assert_int_equal(outcome_with(NULL, true), VB_ASKED_GARBLED); // longer than any answer
 }
 
 // ---- while the application works
