@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ struct liar {
     enum lie lie;
     pthread_t thread;
     struct rdma_cm_id *id;
+    bool sleeps;          // the victim does, in rrecv()
+    atomic_bool expected; // the victim waits for something, and has not heard of the lie before
 };
 
 static struct sockaddr_storage home;
@@ -91,7 +94,8 @@ static void *lie(void *arg)
     for (int i = 0; i < 16; i++)
         NEED(ibv_post_recv(l->id->qp, &none, &bad) == 0);
     NEED(rdma_connect(l->id, &param) == 0);
-    usleep(50000); // so that the victim mostly waits by then; it is right in either order
+    WAIT_UNTIL(atomic_load(&l->expected));
+    WAIT_UNTIL(!l->sleeps || wait_state("self/task", getpid()) == 'S'); // the main thread
     switch (l->lie) {
     case LEAVE: NEED(rdma_disconnect(l->id) == 0); break;
     case WRONG_KEY: say(l, 1, true); break;
@@ -134,9 +138,11 @@ static void part(struct liar *l, int fd)
 // One who sleeps, one who asks again and again, and one who asks rpoll() to: all hear of it.
 static void check_sleeping(const char *name, enum lie what, int error)
 {
-    struct liar l;
+    struct liar l = {.sleeps = true};
     char byte;
     int fd = meet(&l, what);
+
+    atomic_store(&l.expected, true);
     ssize_t got = rrecv(fd, &byte, 1, 0);
 
     NEED(error ? got == -1 && errno == error : got == 0);
@@ -146,11 +152,13 @@ static void check_sleeping(const char *name, enum lie what, int error)
 
 static void check_asking(const char *name, enum lie what, int error)
 {
-    struct liar l;
+    struct liar l = {0};
     char byte;
-    ssize_t got;
     int fd = meet(&l, what);
+    ssize_t got = rrecv(fd, &byte, 1, MSG_DONTWAIT);
 
+    NEED(got == -1 && errno == EAGAIN);
+    atomic_store(&l.expected, true);
     WAIT_UNTIL((got = rrecv(fd, &byte, 1, MSG_DONTWAIT)) != -1 || errno != EAGAIN);
     NEED(error ? got == -1 && errno == error : got == 0);
     part(&l, fd);
@@ -159,10 +167,12 @@ static void check_asking(const char *name, enum lie what, int error)
 
 static void check_polling(const char *name, enum lie what)
 {
-    struct liar l;
+    struct liar l = {0};
     int fd = meet(&l, what);
     struct pollfd p = {.fd = fd, .events = POLLIN};
 
+    NEED(rpoll(&p, 1, 0) == 0);
+    atomic_store(&l.expected, true);
     WAIT_UNTIL(rpoll(&p, 1, 0) != 0);
     NEED(p.revents & POLLHUP);
     part(&l, fd);
