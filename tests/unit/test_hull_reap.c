@@ -9,11 +9,14 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -202,17 +205,27 @@ static void test_a_user_ends_while_another_one_asks(void **state)
 
 // ---- applications
 
+static atomic_uint naps; // of the main thread
+
+int nanosleep(const struct timespec *pause, struct timespec *left) // the library's sleeps, counted
+{
+    if (gettid() == getpid())
+        atomic_fetch_add(&naps, 1);
+    return (int)syscall(SYS_nanosleep, pause, left);
+}
+
 struct freer {
     struct vb_hull *hull;
     struct vb_nic *nic;
     void *memory;
+    unsigned naps_before;
 };
 
 static void *free_later(void *arg)
 {
     struct freer *f = arg;
 
-    usleep(50000); // so that the other thread mostly waits by then; it is right in either order
+    WAIT_UNTIL(atomic_load(&naps) > f->naps_before); // vb_hull_alloc() was refused, and asks again
     go_on(f->hull);
     vb_hull_free(f->nic, f->memory);
     return NULL;
@@ -232,6 +245,7 @@ static void test_an_application_waits_for_what_it_let_go_of(void **state)
     assert_int_equal(vb_hull_alloc(nic, NULL, 2 * MB, &freer.memory), 0);
     stop(hull);
     assert_int_equal(vb_hull_free(nic, first), 0);
+    freer.naps_before = atomic_load(&naps);
     assert_int_equal(pthread_create(&thread, NULL, free_later, &freer), 0);
     assert_int_equal(vb_hull_alloc(nic, NULL, 6 * MB, &again), 0);
     pthread_join(thread, NULL);
