@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import time
 import unittest
 
@@ -70,7 +71,8 @@ class Store(hull_kit.WithHull):
 
     def test_killed_at_any_moment(self):
         """What an application was told of is there, whenever the hull dies."""
-        draw = random.Random(64)
+        draw = random.Random(seed := os.environ.get("VERBENA_SEED", "1"))
+        print(f"seed {seed}; replay: VERBENA_SEED={seed} {sys.argv[0]}", flush=True)
         told = {}
         self.start(*WORDS, manager=self.manager)
         for life in range(LIVES):
