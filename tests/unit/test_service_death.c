@@ -3,6 +3,7 @@
 // last one stood: nothing that was posted is lost or done twice, nothing is told twice or with
 // another's wr_id, and no entry of any queue gets lost, however often.
 #include "duo.h"
+#include "fresh_seed.h"
 #include "hull_kit.h"
 
 #include "../wait.h"
@@ -421,7 +422,7 @@ static void expect_same(struct vb_hull *hull, const struct belongings *first)
 static void test_killed_and_started_again(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "udp", NULL);
-    struct vb_prng prng = {.state = 11};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct life l;
 
     (void)state;
@@ -472,7 +473,7 @@ static bool kill_at(struct vb_hull *hull, bool at_work, uint32_t steps)
 static void test_killed_at_any_instruction(void **state)
 {
     struct vb_hull *hull = hull_kit_open(0, "auto", NULL);
-    struct vb_prng prng = {.state = 13};
+    struct vb_prng prng = {.state = fresh_seed()};
     struct life l;
     bool can = true;
 
