@@ -10,7 +10,8 @@ endforeach()
 set_tests_properties(${both_cores} PROPERTIES PROCESSORS ${all_places})
 
 set_tests_properties(cli.doctor cli.hull_crowd cli.inspect cli.nic_metrics cli.tables cli.usage verbs.cm
-    verbs.own verbs.raw verbs.rsockets PROPERTIES PROCESSORS ${waiting})
+    verbs.own verbs.raw verbs.rsockets verbs.symbols PROPERTIES PROCESSORS ${waiting})
+set_tests_properties(capture.capture linux.linux PROPERTIES PROCESSORS ${half})
 
 # Long ones begin first, so that short ones fill what is left beside them.
 set_tests_properties(linux.linux verbs.cm verbs.rsockets cli.doctor PROPERTIES COST 1000)

@@ -38,7 +38,7 @@ set(digests chain_build_walk chain_pages wr_fields)
 set(counting footprint)
 # How much of a core they use: at most a third, and half or so.
 set(waiting_tests auto channel hull_clock hull_managers inspect managers process udp_room units units_park)
-set(half_tests helper host_cm hull_address offload_service service_death)
+set(half_tests helper host_cm hull_address offload_service service_death sharing)
 # They listen on ::1, of which there is one.
 set(on_loopback6 chain_load channel fork group helper host_cm host_verbs offload_refusal
     offload_service state udp6)
