@@ -196,6 +196,7 @@ static void connect(struct vb_caller *c)
     c->prog = vb_chainprog_load(c->server, &load, image);
     if (!c->prog)
         return;
+    c->prog->caller = c;
     if (connect_both(c) != 0) {
         vb_chainworld_violate(w, "caller %u cannot be connected", c->index);
         return;
@@ -204,6 +205,7 @@ static void connect(struct vb_caller *c)
         vb_cover(w->cover, VB_COVER_CHAIN_AGAIN);
     c->asked = c->answered = c->sent = c->receives = 0;
     c->hostile = false;
+    c->end = (struct vb_chainend){0};
     c->starved_until_ns = 0;
     c->leave_at_ns = UINT64_MAX;
     refill(c);
@@ -244,6 +246,7 @@ static void leave(struct vb_caller *c, bool keep_qp)
     free(c->shadow);
     c->shadow = NULL;
     c->prog->goes_at_ns = c->world->now_ns + draw(c, keep_qp ? AWAY_NS : KILLED_NS);
+    c->prog->caller = NULL;
     c->prog = NULL;
     c->act_at_ns = c->world->now_ns + 1 + draw(c, AWAY_NS);
     vb_chainworld_note(c->world, "caller %u leaves%s", c->index, keep_qp ? ", QP kept" : "");
@@ -327,8 +330,10 @@ static void take_answer(struct vb_caller *c, const struct vb_wc *wc)
                               c->index);
         return;
     }
-    if (c->hostile)
+    if (c->hostile && n >= c->nonsense_at) {
+        vb_excuse(c->world->cover, VB_EXCUSE_CHAIN_NONSENSE);
         return;
+    }
     bool hit = want->value != UINT32_MAX;
     if (hit)
         value = vb_chainstore_value(c->server, want->value, &len);
@@ -349,11 +354,17 @@ static void take_answer(struct vb_caller *c, const struct vb_wc *wc)
 
 static void take_error(struct vb_caller *c, const struct vb_wc *wc)
 {
-    bool silent = wc->status == VB_WC_RETRY_EXCEEDED && !c->prog->must_hold;
-    bool excused = c->hostile || c->prog->stopped;
+    // An end by retries was judged when it came, and flushes the rest.
+    bool silent = wc->status == VB_WC_RETRY_EXCEEDED || wc->status == VB_WC_FLUSHED;
 
     vb_chainworld_note(c->world, "caller %u error %d", c->index, (int)wc->status);
-    if (!silent && !excused && wc->status != VB_WC_FLUSHED)
+    if (wc->status == VB_WC_RETRY_EXCEEDED && c->hostile && !vb_chainnic_is_seen(c->nic))
+        vb_caller_ends(c);
+    if (silent && c->end.silent)
+        return;
+    if (c->hostile && wc->status != VB_WC_RETRY_EXCEEDED)
+        vb_excuse(c->world->cover, VB_EXCUSE_CHAIN_NONSENSE);
+    else
         vb_chainworld_violate(c->world, "caller %u: a request failed: %s", c->index,
                               vb_wc_status_text(wc->status));
 }
@@ -456,7 +467,8 @@ static void get_into_trouble(struct vb_caller *c)
         if (!c->prog->opts.limit)
             break;
         vb_cover(cover, VB_COVER_CHAIN_HOSTILE);
-        c->hostile = c->prog->hostile = c->prog->excused = true;
+        c->hostile = c->prog->hostile = true;
+        c->nonsense_at = c->asked;
         c->leave_at_ns = c->world->now_ns + LEAVE_NS + draw(c, LEAVE_NS);
         ask(c, false);
         break;
@@ -509,7 +521,7 @@ void vb_caller_act(struct vb_caller *c)
 void vb_caller_settle(struct vb_caller *c)
 {
     poll(c);
-    if (!c->hostile && !c->prog->stopped && c->answered != c->asked)
+    if (c->answered != c->asked)
         vb_chainworld_violate(c->world, "caller %u: %llu of %llu requests were answered", c->index,
                               (unsigned long long)c->answered, (unsigned long long)c->asked);
 }

@@ -131,14 +131,30 @@ static void executed(struct vb_chainnic *nic, const struct vb_step *step, const 
 }
 
 // A queue fails because its peer is silent, or because its program, its peer or its host did wrong.
+// What such a peer's queue flushes counts as well, so that the others run on without a sense.
+static enum vb_excuse reason_of(const struct vb_chainprog *p, uint8_t syndrome)
+{
+    if (p->stopped && syndrome == VB_SYN_FLUSH)
+        return VB_EXCUSE_CHAIN_STOPPED;
+    if (syndrome == VB_SYN_RETRY_EXC)
+        return VB_EXCUSE_COUNT;
+    if (p->hostile)
+        return VB_EXCUSE_CHAIN_HOSTILE;
+    return p->end.silent ? VB_EXCUSE_CHAIN_ORPHAN : VB_EXCUSE_COUNT;
+}
+
 static void failed(struct vb_chainnic *nic, const struct vb_step *step, const struct party *party)
 {
     struct vb_chainprog *p = party->prog;
     struct vb_chainqueue *q = &p->queue[party->queue];
     bool peer = p->image->queue[party->queue].kind == VB_QUEUE_PEER;
 
-    if (q->fault)
+    if (q->fault) {
+        if (step->detail != VB_SYN_FLUSH)
+            vb_chainworld_violate(nic->world, "NIC %u: a queue of owner %u failed twice: %u, %u",
+                                  nic->index, party->owner, q->fault, step->detail);
         return;
+    }
     q->fault = step->detail;
     vb_chainworld_note(nic->world, "nic%u fault    owner %u queue %u: %u", nic->index, party->owner,
                        party->queue, step->detail);
@@ -146,12 +162,23 @@ static void failed(struct vb_chainnic *nic, const struct vb_step *step, const st
         vb_cover(nic->world->cover, VB_COVER_CHAIN_LOST);
     else if (p->hostile && step->detail != VB_SYN_FLUSH)
         vb_cover(nic->world->cover, VB_COVER_CHAIN_FAILED);
-    bool silent = step->detail == VB_SYN_RETRY_EXC && peer && !p->must_hold;
-    // What its peer's queue flushes counts as well, so that the others run on without a sense.
-    p->excused |= silent;
-    if (!p->excused && !p->stopped)
+    if (step->detail == VB_SYN_RETRY_EXC && peer) {
+        vb_chainprog_ends(p);
+        return;
+    }
+    enum vb_excuse why = reason_of(p, step->detail);
+    if (why != VB_EXCUSE_COUNT)
+        vb_excuse(nic->world->cover, why);
+    else
         vb_chainworld_violate(nic->world, "NIC %u: a queue of owner %u failed with syndrome %u",
                               nic->index, party->owner, step->detail);
+}
+
+static void caller_step(struct vb_chainnic *nic, const struct vb_step *step, struct vb_caller *c)
+{
+    vb_chainend_step(&c->end, step, nic->world->now_ns);
+    if (step->kind == VB_STEP_COMPLETE && step->detail == VB_SYN_RETRY_EXC)
+        vb_caller_ends(c);
 }
 
 // ---- all steps
@@ -198,8 +225,12 @@ void vb_chainnic_judge(struct vb_chainnic *nic, const struct vb_step *step)
         frame_out(nic, step, &party);
     else if (step->kind == VB_STEP_FRAME_IN)
         frame_in(nic, step, &party);
+    if (party.caller && party.caller->prog)
+        caller_step(nic, step, party.caller);
     if (!party.prog)
         return;
+    if (party.queue == (uint32_t)vb_chainprog_peer(party.prog))
+        vb_chainend_step(&party.prog->end, step, w->now_ns);
     if (step->kind == VB_STEP_EXEC)
         executed(nic, step, &party);
     else if (step->kind == VB_STEP_COMPLETE && step->detail)

@@ -224,7 +224,6 @@ struct vb_chainprog *vb_chainprog_load(struct vb_chainnic *nic, const struct vb_
     p->image = image;
     p->opts = *opts;
     p->goes_at_ns = UINT64_MAX;
-    p->must_hold = w->healed;
     int err = make(p);
     if (err) {
         vb_chainworld_violate(w, "NIC %u: the program '%s' cannot be loaded: %d", nic->index,
@@ -251,6 +250,7 @@ int vb_chainprog_connect(struct vb_chainprog *p, const struct vb_qpc_mods *mods)
     int err = 0;
 
     p->peer_qpn = mods->dest_qpn;
+    p->timeout_ns = 4096ull << mods->timeout;
     p->peer_ip = mods->remote;
     for (m.state = VB_QPS_INIT; !err && m.state <= VB_QPS_RTS; m.state++)
         err = vb_dev_qp_modify(p->nic->dev, p->queue[vb_chainprog_peer(p)].qpn, &m);

@@ -109,12 +109,19 @@ static struct vb_chainunit *steer(struct vb_chainnic *nic, const struct vb_rx_fr
     return &nic->unit[last & (nic->units - 1)];
 }
 
-// The port's frames last until all units have consumed theirs.
-static void feed(struct vb_chainnic *nic)
+bool vb_chainnic_has_frames(const struct vb_chainnic *nic)
 {
     for (uint32_t i = 0; i < nic->units; i++)
         if (vb_pu_frames_left(nic->unit[i].pu) > 0)
-            return;
+            return true;
+    return false;
+}
+
+// The port's frames last until all units have consumed theirs.
+static void feed(struct vb_chainnic *nic)
+{
+    if (vb_chainnic_has_frames(nic))
+        return;
     keep(nic);
     uint32_t count = nic->port->ops->receive(nic->port, nic->rx);
     for (uint32_t i = 0; i < nic->units; i++)
@@ -216,7 +223,7 @@ static bool wants_tx(const struct vb_chainnic *nic)
     return false;
 }
 
-static bool has_frames_to_send(const struct vb_chainnic *nic)
+bool vb_chainnic_has_to_send(const struct vb_chainnic *nic)
 {
     for (uint32_t i = 0; i < nic->units; i++) {
         const struct vb_txq *q = vb_pu_txq(nic->unit[i].pu);
@@ -237,9 +244,14 @@ static uint64_t deadline_of(const struct vb_chainnic *nic)
     return first;
 }
 
+bool vb_chainnic_is_seen(const struct vb_chainnic *nic)
+{
+    return !nic->polls || nic->world->scen.drive == VB_DRIVE_OBSERVED;
+}
+
 bool vb_chainnic_rests(struct vb_chainnic *nic)
 {
-    return all_idle(nic) && !has_frames_to_send(nic);
+    return all_idle(nic) && !vb_chainnic_has_to_send(nic);
 }
 
 void vb_chainnic_publish(struct vb_chainnic *nic)
@@ -279,7 +291,10 @@ void vb_chainnic_run(struct vb_chainnic *nic)
     if (full || w->healed || w->now_ns >= nic->hold_until_ns)
         transmit(nic);
     keep(nic);
-    bool rests = idle && !full && !has_frames_to_send(nic);
+    if (!vb_chainnic_is_seen(nic) && !w->violated)
+        vb_chainfate_look(nic);
+    nic->ran_healed = w->healed;
+    bool rests = idle && !full && !vb_chainnic_has_to_send(nic);
     if (rests)
         vb_chainnic_publish(nic);
     if (!rests)

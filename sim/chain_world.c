@@ -62,6 +62,7 @@ static void shape_links(struct vb_chainworld *w)
             struct vb_simnet_link link;
             vb_scenario_link(&w->scen, &w->prng, &link);
             vb_simnet_shape(w->net, a, b, &link);
+            vb_chainfate_shape(w, &link);
         }
     }
 }
@@ -114,6 +115,8 @@ struct vb_chainworld *vb_chainworld_create(const struct vb_scenario *scen,
         return NULL;
     }
     shape_links(w);
+    vb_simnet_watch(w->net, vb_chainfate_note, w);
+    w->sent_ns = w->clear_ns = UINT64_MAX;
     w->next_cut_ns = scen->cut_every_ns ? scen->cut_every_ns : UINT64_MAX;
     return w;
 }
@@ -156,11 +159,14 @@ static void heal(struct vb_chainworld *w)
     vb_simnet_heal(w->net);
 }
 
+// Those that sent nonsense or whose program was stopped connect again before.
 static bool is_done(const struct vb_chainworld *w)
 {
-    for (uint32_t i = 0; i < w->callers; i++)
-        if (w->caller[i].done < w->caller[i].quota || w->caller[i].hostile)
+    for (uint32_t i = 0; i < w->callers; i++) {
+        const struct vb_caller *c = &w->caller[i];
+        if (c->done < c->quota || c->hostile || (c->prog && c->prog->stopped))
             return false;
+    }
     return w->healed;
 }
 
@@ -288,6 +294,7 @@ bool vb_chainworld_advance(struct vb_chainworld *w)
     w->now_ns = next_event(w, !w->settling);
     run_due(w, !w->settling);
     change_phase(w);
+    vb_chainfate_advance(w);
     return true;
 }
 

@@ -74,6 +74,7 @@ struct vb_chainnic {
     bool polls;         // it runs as under a real port: no step is looked at
     uint64_t polled;    // steps of this turn
     bool holds;
+    bool ran_healed, clear;  // since the network healed; nothing from before is left
     struct vb_digest frames; // that were given to the port
     struct vb_rx_frame rx[VB_PORT_RX_BATCH];
     uint64_t run_at_ns, hold_until_ns, next_addr;
@@ -103,6 +104,12 @@ struct vb_chainload {
     struct vb_image_memory client; // of a program with a caller
 };
 
+// One side of a connection of a caller with its program: its attempts to be heard.
+struct vb_chainend {
+    uint64_t began_ns, over_ns; // the last attempt that was in vain
+    bool silent;                // it has ended by retries, which was judged
+};
+
 struct vb_chainprog {
     struct vb_chainnic *nic; // NULL: gone
     struct vb_image *image;
@@ -115,10 +122,12 @@ struct vb_chainprog {
     uint32_t keys, cqs, queues;
     uint32_t peer_qpn;
     struct vb_ip peer_ip;
-    bool must_hold;      // loaded after the network healed: nothing may fail
+    uint64_t timeout_ns;      // of both sides of its connection; 0: it has none
+    uint64_t dropped_ns;      // when the network dropped a frame of it last; 0: never
+    struct vb_caller *caller; // NULL: it has left, or there never was one
+    struct vb_chainend end;
     bool stopped;        // its host has ended it
     bool hostile;        // its caller has sent nonsense
-    bool excused;        // for that or because its caller is silent: it may fail
     uint64_t goes_at_ns; // when its host takes it down; UINT64_MAX: it stays
     uint64_t sent[VB_CHAINS_SENT];
     uint32_t sent_psn[VB_CHAINS_SENT];
@@ -166,7 +175,9 @@ struct vb_caller {
     uint64_t asked, answered, sent;
     uint32_t receives; // posted and not used
     struct vb_answer want[VB_CHAINS_ASKED];
-    bool hostile; // has sent nonsense: answers are not judged
+    bool hostile;         // has sent nonsense,
+    uint64_t nonsense_at; // as this request: later answers are not judged
+    struct vb_chainend end;
     uint64_t starved_until_ns, act_at_ns, leave_at_ns;
     uint32_t done, quota; // requests answered, over all connections
     uint32_t connections;
@@ -176,6 +187,9 @@ struct vb_chainworld {
     struct vb_scenario scen;
     struct vb_prng prng;
     uint64_t now_ns, heal_ns;
+    // Since the network healed: each NIC has sent what it kept, and it has been read; UINT64_MAX:
+    // not yet. A frame is under way for so long at most.
+    uint64_t sent_ns, clear_ns, longest_ns;
     bool healed, settling;
     uint64_t events, works;
     struct vb_digest digest;
@@ -239,6 +253,24 @@ void vb_chainnic_run(struct vb_chainnic *nic);
 void vb_chainnic_publish(struct vb_chainnic *nic);
 // Nothing to do, nothing to send.
 bool vb_chainnic_rests(struct vb_chainnic *nic);
+bool vb_chainnic_is_seen(const struct vb_chainnic *nic); // each step of it is judged
+bool vb_chainnic_has_to_send(const struct vb_chainnic *nic);
+bool vb_chainnic_has_frames(const struct vb_chainnic *nic); // that were received and not read
+
+// ---- chain_fate.c: why connections may end by retries
+
+// Sees what becomes of the world's frames.
+void vb_chainfate_note(void *world, enum vb_simnet_fate fate, const struct vb_ip *src,
+                       const struct vb_ip *dst, const uint8_t *frame, uint32_t len);
+void vb_chainfate_shape(struct vb_chainworld *w, const struct vb_simnet_link *link);
+// Finds out when nothing from before the healing is left.
+void vb_chainfate_advance(struct vb_chainworld *w);
+// Of a NIC whose steps nobody sees, after its turn.
+void vb_chainfate_look(struct vb_chainnic *nic);
+void vb_chainend_step(struct vb_chainend *end, const struct vb_step *step, uint64_t now_ns);
+// Judges an end by retries.
+void vb_chainprog_ends(struct vb_chainprog *prog);
+void vb_caller_ends(struct vb_caller *caller);
 
 // ---- chain_judge.c: what each step may do
 

@@ -165,6 +165,29 @@ static void test_a_wrong_variable_is_noticed(void **state)
     expect_violation(w, "variable 2");
 }
 
+// The network drops everything again once nothing from before its healing is left: no caller and no
+// program may end by retries because of that.
+static void test_an_end_by_retries_after_healing_is_noticed(void **state)
+{
+    uint32_t noticed = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct vb_coverage cover = {0};
+        struct vb_chainworld *w = world(seed, &cover);
+        while (w->clear_ns == UINT64_MAX && vb_chainworld_advance(w))
+            ;
+        for (uint32_t i = 0; i < w->nics * w->nics; i++)
+            vb_simnet_cut(w->net, i / w->nics, i % w->nics, UINT64_MAX);
+        vb_chainworld_run(w); // to its end, if the last answers were under way
+        if (w->violated && !strstr(w->violation, "ends by retries"))
+            fail_msg("seed %llu: %s", (unsigned long long)seed, w->violation);
+        noticed += w->violated;
+        vb_chainworld_destroy(w);
+    }
+    assert_in_range(noticed, 5, 20);
+}
+
 static void test_memory_belongs_to_its_owner(void **state)
 {
     struct vb_coverage cover = {0};
@@ -201,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_length_is_noticed),
         cmocka_unit_test(test_wrong_bytes_are_noticed),
         cmocka_unit_test(test_a_wrong_variable_is_noticed),
+        cmocka_unit_test(test_an_end_by_retries_after_healing_is_noticed),
         cmocka_unit_test(test_memory_belongs_to_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
