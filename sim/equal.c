@@ -89,6 +89,31 @@ static void count_services(const struct vb_scenario *scen, const struct vb_cover
     compared[VB_COMPARED_UNITS] += plain && scen->units > 1;
 }
 
+void vb_equal_shape(struct vb_scenario *s)
+{
+    switch (s->seed % 8) {
+    case 0:
+        s->xrc_ppm = 1000000;
+        s->tight = false;
+        break;
+    case 1: s->shared_ppm = 1000000; break;
+    case 2:
+        s->shares = s->shares > 1 ? s->shares : 2;
+        s->once = true; // as in each world with shares
+        break;
+    case 3: s->units = s->units > 1 ? s->units : 2; break;
+    case 4:
+        s->dcqcn = true;
+        s->link.mark_ppm = 100000;
+        break;
+    case 5:
+        s->conns += VB_SIM_UNRELIABLE_MAX - s->unreliable;
+        s->unreliable = VB_SIM_UNRELIABLE_MAX;
+        break;
+    default: break;
+    }
+}
+
 int vb_equal_world(const struct vb_worldkind *kind, const struct vb_scenario *scen, FILE *trace,
                    struct vb_sim_result *result, struct vb_coverage *cover)
 {

@@ -12,6 +12,9 @@ struct vb_world;
 // twin.
 void vb_equal_run(struct vb_world *observed, struct vb_world *unheard);
 
+// Gives one world of eight each of the services that many seeds do without, so that the worlds of
+// 40 seeds have all of them.
+void vb_equal_shape(struct vb_scenario *scen);
 // 0, also when they differ, which result says; -ENOMEM. Adds to the result and to the coverage.
 int vb_equal_world(const struct vb_worldkind *kind, const struct vb_scenario *scen, FILE *trace,
                    struct vb_sim_result *result, struct vb_coverage *cover);

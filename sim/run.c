@@ -75,6 +75,8 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
         return run_cm(opts, result, cover);
     vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
     *result = (struct vb_sim_result){.seed = opts->seed, .nics = scen.nics};
+    if (opts->equal)
+        vb_equal_shape(&scen);
     if (opts->chains != VB_SIM_CHAINS_ONLY)
         err = run(&vb_kind_plain, &scen, opts->trace, result, cover);
     if (!err && !result->violated && chains)
