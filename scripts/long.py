@@ -62,7 +62,7 @@ def parts(build, seed):
              " --require-coverage", SIM) for i in range(4)]
     rows += [
         ("sim-cm", f"{sim} --cm --seeds 12000 --start {seed} --require-coverage", SIM),
-        ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed}", SIM),
+        ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed} --require-coverage", SIM),
         ("sim-equal", f"{sim} --equal --seeds 1000 --start {seed} --require-coverage", SIM),
         ("flow", f"FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + WORLDS + UNIT),
         ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", SYSTEM),

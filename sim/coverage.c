@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 struct row_text {
     const char *group, *what;
@@ -128,6 +129,7 @@ void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
         into->excuse[i] += from->excuse[i];
     for (int i = 0; i < VB_COMPARED_COUNT; i++)
         into->compared[i] += from->compared[i];
+    into->chains_only |= from->chains_only;
     vb_cmcover_merge(&into->cm, &from->cm);
     for (int a = 0; a < VB_QPS_COUNT; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
@@ -135,6 +137,11 @@ void vb_cover_merge(struct vb_coverage *into, const struct vb_coverage *from)
             into->refused[a][b] += from->refused[a][b];
         }
     }
+}
+
+static bool is_row_of(const struct vb_coverage *c, int row)
+{
+    return !c->chains_only || strcmp(texts[row].group, "chain") == 0;
 }
 
 // A transition's row: legal ones must have been made, the others refused.
@@ -148,8 +155,8 @@ uint32_t vb_cover_zero_rows(const struct vb_coverage *c)
 {
     uint32_t zero = 0;
     for (int i = 0; i < VB_COVER_COUNT; i++)
-        zero += c->row[i] == 0;
-    for (int a = 0; a < VB_QPS_COUNT; a++)
+        zero += is_row_of(c, i) && c->row[i] == 0;
+    for (int a = 0; a < VB_QPS_COUNT && !c->chains_only; a++)
         for (int b = 0; b < VB_QPS_COUNT; b++)
             zero += transition_count(c, a, b) == 0;
     return zero;
@@ -166,8 +173,9 @@ uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
     char text[64];
 
     for (int i = 0; i < VB_COVER_COUNT; i++)
-        print_row(out, texts[i].group, texts[i].what, c->row[i]);
-    for (int a = 0; a < VB_QPS_COUNT; a++) {
+        if (is_row_of(c, i))
+            print_row(out, texts[i].group, texts[i].what, c->row[i]);
+    for (int a = 0; a < VB_QPS_COUNT && !c->chains_only; a++) {
         for (int b = 0; b < VB_QPS_COUNT; b++) {
             bool legal = vb_cover_legal((enum vb_qp_state)a, (enum vb_qp_state)b);
             snprintf(text, sizeof text, "%s to %s%s", vb_qp_state_name((enum vb_qp_state)a),
@@ -175,7 +183,7 @@ uint32_t vb_cover_print(const struct vb_coverage *c, FILE *out)
             print_row(out, "transition", text, transition_count(c, a, b));
         }
     }
-    for (int i = 0; i < VB_EXCUSE_COUNT; i++)
+    for (int i = c->chains_only ? VB_EXCUSE_CHAINS : 0; i < VB_EXCUSE_COUNT; i++)
         fprintf(out, "  %-11s %-50s %12" PRIu64 "\n", "excused", excuses[i], c->excuse[i]);
     return vb_cover_zero_rows(c);
 }

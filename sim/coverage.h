@@ -389,6 +389,7 @@ struct vb_coverage {
     uint64_t refused[VB_QPS_COUNT][VB_QPS_COUNT]; // state transitions refused
     uint64_t excuse[VB_EXCUSE_COUNT];             // a table of its own: none has to be seen
     uint64_t compared[VB_COMPARED_COUNT];
+    bool chains_only;     // of worlds of chain programs: rows of others need not be seen
     struct vb_cmcover cm; // of worlds of communication managers, a table of its own
 };
 

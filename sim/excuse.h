@@ -52,7 +52,8 @@ enum vb_excuse {
 #define VB_EXCUSE_ENUM(id, what) VB_EXCUSE_##id,
     VB_EXCUSES(VB_EXCUSE_ENUM)
 #undef VB_EXCUSE_ENUM
-    VB_EXCUSE_COUNT
+    VB_EXCUSE_COUNT,
+    VB_EXCUSE_CHAINS = VB_EXCUSE_CHAIN_END_DROPPED, // the first one of worlds of chain programs
 };
 
 #endif

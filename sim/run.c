@@ -75,6 +75,7 @@ int vb_sim_run(const struct vb_sim_opts *opts, struct vb_sim_result *result,
         return run_cm(opts, result, cover);
     vb_scenario_draw(&scen, opts->seed, opts->nics, opts->ops);
     *result = (struct vb_sim_result){.seed = opts->seed, .nics = scen.nics};
+    cover->chains_only = opts->chains == VB_SIM_CHAINS_ONLY;
     if (opts->equal)
         vb_equal_shape(&scen);
     if (opts->chains != VB_SIM_CHAINS_ONLY)
