@@ -313,7 +313,7 @@ static void start_life(struct vb_conn *conn)
     for (int side = 0; side < 2; side++) {
         draw_psn(&conn->ep[side], false);
         conn->ep[side].starved_until_ns = 0;
-        conn->ep[side].fate = (struct vb_fate){0};
+        vb_model_fate_begins(&conn->ep[side]);
         conn->ep[side].storm.count = 0;
     }
     conn->life++;

@@ -123,6 +123,7 @@ void vb_ep_destroy(struct vb_ep *ep)
     vb_driver_qp_fini(&ep->drv);
     free(ep->works);
     free(ep->intakes);
+    free(ep->fate.loss);
 }
 
 bool vb_ep_owes_completion(struct vb_ep *ep)

@@ -113,11 +113,20 @@ struct vb_asking {
     bool flushing;         // an error completion has been seen
 };
 
+// A request that got lost, or an answer.
+struct vb_loss {
+    uint64_t key;   // of the frame; 0: of none
+    int64_t packet; // that it asks for or answers
+    bool answer;
+    enum vb_excuse why;
+};
+
 // What became of the frames of a requester: its requests and the answers to them.
 struct vb_fate {
     int64_t under_way;    // copies
-    int64_t lost_end;     // one past the highest packet that got lost since it went back,
-    enum vb_excuse why;   // and how; the packet or the answer to it
+    uint32_t went_back;   // how often
+    struct vb_loss *loss; // since it went back last
+    uint32_t losses, room;
     int64_t given_up_end; // the same of those whose answer the peer cannot give any more
 };
 

@@ -146,6 +146,10 @@ static void take_frame(struct vb_node *node, struct vb_ep *ep, const struct vb_r
     }
     if (f->verdict == VB_RX_STRANGER)
         vb_model_frame_lost(sent, VB_EXCUSE_TIMEOUT_UNHEARD);
+    else if (f->verdict == VB_RX_AHEAD)
+        vb_model_frame_lost(sent, VB_EXCUSE_TIMEOUT_OVERTAKEN);
+    else if (f->verdict != VB_RX_GAP)
+        vb_model_frame_heard(sent);
 }
 
 static void frame_in(struct vb_node *node, const struct vb_step *step)

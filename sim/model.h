@@ -165,9 +165,13 @@ void vb_model_cnp_sent(struct vb_ep *ep, const struct vb_ip *to, const uint8_t *
 void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct vb_packet *pkt,
                          const uint8_t *bytes, uint32_t len);
 struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb_rx_frame *frame);
-// Nothing came of it, or of a requester's packet or the answer to that.
+// Nothing came of it, or of the answer to a requester's packet.
 void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why);
 void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why);
+// Its receiver will answer the request, or has the answer: other copies may get lost.
+void vb_model_frame_heard(struct vb_sent_frame *f);
+// Of a new connection.
+void vb_model_fate_begins(struct vb_ep *ep);
 // The peer does not answer a packet that came again; for good: it cannot, however often it is
 // asked.
 void vb_model_given_up(struct vb_ep *ep, int64_t packet, bool for_good);

@@ -224,7 +224,6 @@ static void on_gap(struct vb_ep *ep, int64_t packet)
 {
     struct vb_answering *a = &ep->answer;
 
-    vb_model_lost(ep->peer, packet, VB_EXCUSE_TIMEOUT_OVERTAKEN);
     if (a->silent) {
         a->far = packet > a->far ? packet : a->far;
         return;

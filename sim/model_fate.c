@@ -3,6 +3,12 @@
 // requester may time out only for a reason that the book shows.
 #include "sim/model.h"
 
+#include <stdlib.h>
+
+enum {
+    LOSSES_MIN = 32,
+};
+
 static struct vb_coverage *cover_of(struct vb_ep *ep)
 {
     return ep->node->world->cover;
@@ -37,6 +43,8 @@ void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct 
     }
     // Copies of an earlier life may be under way: an old request came late and was answered again.
     bool counted = f->ep == ep && f->life == ep->conn->life;
+    if (!counted || f->under_way == 1)
+        f->came = 0;
     f->ep = ep;
     f->life = ep->conn->life;
     f->answer = !(pkt->facts & VB_OP_REQUEST);
@@ -65,14 +73,28 @@ static void ends(struct vb_sent_frame *f)
     count(f, -1);
 }
 
-void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
+static void add_loss(struct vb_ep *ep, const struct vb_loss *loss)
 {
     struct vb_fate *fate = &ep->fate;
 
-    if (packet < fate->lost_end)
+    if (vb_ep_is_unreliable(ep)) // it waits for no answers
         return;
-    fate->lost_end = packet + 1;
-    fate->why = why;
+    if (fate->losses == fate->room) {
+        uint32_t room = fate->room ? 2 * fate->room : LOSSES_MIN;
+        struct vb_loss *more = realloc(fate->loss, room * sizeof *more);
+        if (!more) {
+            vb_world_violate(ep->node->world, "no memory for what got lost");
+            return;
+        }
+        fate->loss = more;
+        fate->room = room;
+    }
+    fate->loss[fate->losses++] = *loss;
+}
+
+void vb_model_lost(struct vb_ep *ep, int64_t packet, enum vb_excuse why)
+{
+    add_loss(ep, &(struct vb_loss){.packet = packet, .answer = true, .why = why});
 }
 
 void vb_model_given_up(struct vb_ep *ep, int64_t packet, bool for_good)
@@ -86,15 +108,40 @@ void vb_model_given_up(struct vb_ep *ep, int64_t packet, bool for_good)
 
 void vb_model_sends_again(struct vb_ep *ep)
 {
-    ep->fate.lost_end = ep->fate.given_up_end = 0;
+    ep->fate.given_up_end = 0;
+    ep->fate.losses = 0;
+    ep->fate.went_back++;
+}
+
+void vb_model_fate_begins(struct vb_ep *ep)
+{
+    ep->fate.under_way = 0;
+    ep->fate.went_back = 0;
+    vb_model_sends_again(ep);
 }
 
 void vb_model_frame_lost(struct vb_sent_frame *f, enum vb_excuse why)
 {
     struct vb_ep *asks = f ? requester_of(f) : NULL;
 
-    if (asks)
-        vb_model_lost(asks, f->packet, why);
+    if (asks && f->came != asks->fate.went_back + 1)
+        add_loss(asks, &(struct vb_loss){f->key, f->packet, f->answer, why});
+}
+
+void vb_model_frame_heard(struct vb_sent_frame *f)
+{
+    struct vb_ep *asks = f ? requester_of(f) : NULL;
+    struct vb_fate *fate = asks ? &asks->fate : NULL;
+
+    if (!fate)
+        return;
+    if (!f->answer) // answers that were heard are acknowledged, or make the requester go back
+        f->came = fate->went_back + 1;
+    for (uint32_t i = 0; i < fate->losses;)
+        if (fate->loss[i].key == f->key)
+            fate->loss[i] = fate->loss[--fate->losses];
+        else
+            i++;
 }
 
 struct vb_sent_frame *vb_model_frame_taken(struct vb_node *node, const struct vb_rx_frame *frame)
@@ -177,11 +224,25 @@ static bool is_under_way(const struct vb_ep *ep, bool answers_only)
     return false;
 }
 
+// Of a packet that is not acknowledged, up to the last one that asks, or of an answer to one. No
+// other copy of it was heard since it was sent again.
+static const struct vb_loss *find_loss(const struct vb_ep *ep)
+{
+    for (uint32_t i = ep->fate.losses; i-- > 0;) {
+        const struct vb_loss *l = &ep->fate.loss[i];
+        if (l->packet >= ep->ask.una && (l->answer || l->packet < ep->ask.asked_end))
+            return l;
+    }
+    return NULL;
+}
+
 // Why the answer has not come: VB_EXCUSE_COUNT: for no reason that the book knows.
 static enum vb_excuse reason_of(struct vb_ep *ep)
 {
-    if (ep->fate.lost_end > ep->ask.una)
-        return ep->fate.why;
+    const struct vb_loss *lost = find_loss(ep);
+
+    if (lost)
+        return lost->why;
     if (is_under_way(ep, false))
         return VB_EXCUSE_TIMEOUT_UNDER_WAY;
     if (!listens(ep->peer))

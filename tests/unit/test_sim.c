@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulator itself: it replays exactly, it does as much work as it says, and it notices.
 #include "sim/batch.h"
+#include "sim/model.h"
 #include "sim/run.h"
 #include "sim/world.h"
 #include "wire/opcode.h"
@@ -476,6 +477,58 @@ static void test_coverage_tells_empty_rows(void **state)
     assert_int_equal(vb_cover_zero_rows(&a), all - 3);
 }
 
+// Whether the requester may time out now.
+static bool may_time_out(struct vb_ep *ep)
+{
+    struct vb_world *w = ep->node->world;
+
+    w->violated = false;
+    vb_model_judge_timeout(ep);
+    return !w->violated;
+}
+
+// A lost frame explains a timeout only if an acknowledgement was asked of it or of a later one, and
+// no other copy of it came.
+static void test_only_a_needed_frame_explains_a_timeout(void **state)
+{
+    struct vb_scenario scen;
+    struct vb_coverage cover = {0};
+
+    (void)state;
+    vb_scenario_draw(&scen, 1, 2, OPS);
+    scen.unreliable = 0;
+    struct vb_world *w = vb_world_create(&scen, &cover, NULL);
+    assert_non_null(w);
+    struct vb_ep *ep = &w->conn[0].ep[0];
+    struct vb_sent_frame request = {.key = 7, .ep = ep, .life = ep->conn->life};
+    struct vb_sent_frame answer = {
+        .key = 8, .ep = ep->peer, .life = ep->conn->life, .packet = 9, .answer = true};
+    ep->peer->state = VB_QPS_RTS;
+    ep->ask.una = 5;
+    ep->ask.asked_end = 8;
+    ep->ask.sent_end = 12;
+    assert_false(may_time_out(ep));
+    for (request.packet = 4; request.packet <= 8; request.packet++) {
+        vb_model_sends_again(ep);
+        vb_model_frame_lost(&request, VB_EXCUSE_TIMEOUT_DROPPED);
+        assert_int_equal(may_time_out(ep), request.packet >= 5 && request.packet < 8);
+    }
+    request.packet = 7;
+    vb_model_frame_lost(&request, VB_EXCUSE_TIMEOUT_DROPPED);
+    assert_true(may_time_out(ep));
+    vb_model_frame_heard(&request); // a copy
+    assert_false(may_time_out(ep));
+    vb_model_frame_lost(&request, VB_EXCUSE_TIMEOUT_DROPPED); // another one
+    assert_false(may_time_out(ep));
+    vb_model_frame_lost(&answer, VB_EXCUSE_TIMEOUT_DROPPED);
+    assert_true(may_time_out(ep));
+    vb_model_sends_again(ep);
+    assert_false(may_time_out(ep));
+    vb_model_frame_lost(&request, VB_EXCUSE_TIMEOUT_DROPPED);
+    assert_true(may_time_out(ep));
+    vb_world_destroy(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_frames_under_way_are_known_and_no_others),
         cmocka_unit_test(test_frames_that_have_arrived_are_forgotten),
         cmocka_unit_test(test_wrong_counts_in_the_book_are_noticed),
+        cmocka_unit_test(test_only_a_needed_frame_explains_a_timeout),
         cmocka_unit_test(test_the_share_of_unreliable_services),
         cmocka_unit_test(test_a_window_serves_its_queue_pair_while_it_is_bound),
         cmocka_unit_test(test_a_window_of_type_1_can_be_bound_anew),
