@@ -404,10 +404,10 @@ void vb_model_rate_waits(struct vb_ep *ep, bool waits)
     if (!waits || p->held_ns == 0 || has_slept(ep))
         p->held_ns = waits ? now : 0;
     p->timers_ns = vb_pu_deadline(vb_ep_unit(ep)->pu);
-    double since = p->latest_ns > (double)p->held_ns ? p->latest_ns : (double)p->held_ns;
-    VB_MODEL_CHECK(ep, !waits || p->unsure || (double)now <= since + line_ns(ep) + SLACK_NS,
-                   "has waited for its rate for %.0f ns, at most %.0f", (double)now - since,
-                   line_ns(ep));
+    double since = greater(p->latest_ns, (double)p->held_ns);
+    double most = line_ns(ep) + (p->unsure ? longest_wait_ns(ep) : 0);
+    VB_MODEL_CHECK(ep, !waits || (double)now <= since + most + SLACK_NS,
+                   "has waited for its rate for %.0f ns, at most %.0f", (double)now - since, most);
 }
 
 void vb_model_rate_idle(struct vb_ep *ep)
