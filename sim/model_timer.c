@@ -126,11 +126,20 @@ static bool may_turn(const struct vb_unit *unit)
     return shares > 1 && unit->late_turns <= 1 + shares;
 }
 
-// A queue pair that has gone back to ask has no timer until there is room to send.
+bool vb_model_waits_to_ask(struct vb_ep *ep)
+{
+    bool waits = !ep->ask.rnr_wait && vb_model_cannot_ask(ep) &&
+                 vb_model_peer_cost(ep) >= VB_MODEL_WINDOW_MIN;
+
+    if (waits)
+        vb_excuse(cover_of(ep), VB_EXCUSE_WENT_BACK_TO_ASK);
+    return waits;
+}
+
 static bool is_due(const struct vb_unit *unit, struct vb_ep *ep)
 {
     return vb_ep_unit(ep) == unit && deadline_of(ep) <= unit->node->world->now_ns &&
-           (ep->ask.rnr_wait || !vb_model_cannot_ask(ep));
+           !vb_model_waits_to_ask(ep);
 }
 
 void vb_model_turn_ended(struct vb_unit *unit)
@@ -176,14 +185,15 @@ static uint64_t credit_deadline(struct vb_ep *ep)
 void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits)
 {
     const struct vb_asking *a = &ep->ask;
-    bool went_back = waits && !a->rnr_wait && vb_model_cannot_ask(ep);
-    uint64_t due_ns = went_back ? UINT64_MAX : deadline_of(ep);
+    uint64_t due_ns = deadline_of(ep);
 
     VB_MODEL_CHECK(
         ep, a->una == a->sent_end || a->rnr_wait || held || waits || (a->armed && !a->went_back),
         "is idle in flight without a timer");
     if (held && !waits && due_ns == UINT64_MAX)
         due_ns = credit_deadline(ep);
+    if (waits && due_ns < UINT64_MAX && vb_model_waits_to_ask(ep))
+        due_ns = UINT64_MAX;
     VB_MODEL_CHECK(ep, due_ns > ep->node->world->now_ns,
                    "is idle, its timer has not fired in time");
     VB_MODEL_CHECK(ep, vb_pu_deadline(vb_ep_unit(ep)->pu) <= due_ns,
