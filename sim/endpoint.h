@@ -90,7 +90,7 @@ struct vb_asking {
     uint64_t posted, fetched, begun, done, retired, polled; // positions
     uint32_t unsignaled_run;
     uint8_t retries_left, rnr_left;
-    uint8_t tries_healed; // attempts since the last progress, in a network without faults
+    uint8_t tries_healed; // attempts since the last progress that nothing could harm
     bool gap_seen;
     bool rnr_wait;
     uint64_t rnr_until_ns;

@@ -186,8 +186,8 @@ void vb_model_frame_fate(void *world, enum vb_simnet_fate fate, const struct vb_
 void vb_model_judge_book(struct vb_world *w);
 // No acknowledgement came in time: something must have got lost.
 void vb_model_judge_timeout(struct vb_ep *ep);
-// Nothing can harm an attempt that begins now: not the network, not a frame about the requester's
-// packets that is under way, and not the frames from before it healed that either NIC has to read.
+// Nothing can harm an attempt that begins now: not the network, not a NAK that is under way, not an
+// answer that the peer owes, and not the frames from before it healed that either NIC has to read.
 bool vb_model_has_healed(const struct vb_ep *ep);
 // It gives up for want of attempts.
 void vb_model_judge_end(struct vb_ep *ep);

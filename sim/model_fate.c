@@ -3,6 +3,8 @@
 // requester may time out only for a reason that the book shows.
 #include "sim/model.h"
 
+#include "wire/roce.h"
+
 #include <stdlib.h>
 
 enum {
@@ -59,6 +61,7 @@ void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct 
     f->ep = ep;
     f->life = ep->conn->life;
     f->answer = !(pkt->facts & VB_OP_REQUEST);
+    f->nak = (pkt->facts & VB_OP_ACK) && vb_aeth_kind_of(pkt->syndrome) == VB_AETH_NAK;
     f->packet = vb_model_ask_packet(&requester_of(f)->ask, pkt->psn);
     if (!f->answer && (pkt->facts & VB_OP_READ)) // all that it asks for is lost with it
         f->packet += vb_model_packets(ep, pkt->dma_len) - 1;
@@ -272,17 +275,24 @@ static bool is_datagram(const struct vb_sent_frame *f)
     return f->ep && f->ep->opts.service == VB_SERVICE_UD;
 }
 
+// A NAK would use the attempt up, and a frame from before the healing may take long to read.
 // Datagrams from before get in nobody's way.
+static bool may_harm(const struct vb_sent_frame *f, const struct vb_ep *ep)
+{
+    if (f->under_way > 0 && f->nak && requester_of(f) == ep)
+        return true;
+    return f->old > 0 && f->ep && !is_datagram(f) &&
+           (f->ep->peer->node == ep->node || f->ep->peer->node == ep->peer->node);
+}
+
 bool vb_model_has_healed(const struct vb_ep *ep)
 {
     const struct vb_sent *s = &ep->node->world->sent;
 
-    if (ep->node->world->phase == VB_PHASE_FAULTS || ep->fate.under_way > 0 ||
-        owes(&ep->peer->answer))
+    if (ep->node->world->phase == VB_PHASE_FAULTS || owes(&ep->peer->answer))
         return false;
     for (uint32_t i = 0; i < s->size; i++)
-        if (s->slot[i].old > 0 && s->slot[i].ep && !is_datagram(&s->slot[i]) &&
-            (s->slot[i].ep->peer->node == ep->node || s->slot[i].ep->peer->node == ep->peer->node))
+        if (may_harm(&s->slot[i], ep))
             return false;
     return true;
 }

@@ -21,6 +21,7 @@ struct vb_sent_frame {
     uint32_t old;       // of them, at most, from before the network healed: all copies look alike
     uint32_t came; // a copy was heard since the requester last went back: vb_fate's `went_back` + 1
     bool answer;
+    bool nak; // an answer that makes the requester go back
 };
 
 struct vb_sent {
