@@ -22,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 EXIT_SKIP = 77
@@ -29,6 +30,7 @@ SKIPS = pathlib.Path(__file__).resolve().parent / "skips.txt"
 WHOLE = "*"  # as a case: the whole test
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 OWN_ADDRESSES = ("10.79.0.1/24", "fd00:79::1/64")
+POLL_S = 0.02
 
 
 class Skip(unittest.SkipTest):
@@ -127,10 +129,17 @@ def unshare_as_user():
 
 
 def ip(*words):
-    """Runs ip, which has to succeed."""
+    """Runs ip, which has to succeed; what it printed."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failure(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def await_link(name, state="UP", run=ip):
+    """A worker of the kernel brings the state of a link after its carrier, up to a second later."""
+    while f" state {state} " not in run("-o", "link", "show", name):
+        time.sleep(POLL_S)
 
 
 def own_network(needed):
@@ -151,6 +160,7 @@ def own_network(needed):
     try:
         for line in lines:
             ip(*line.split())
+        await_link("eth0")
     except Failure as failure:
         raise Skip(str(failure)) from failure
 

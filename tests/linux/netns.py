@@ -16,7 +16,6 @@ PREFIX = "verbena"
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 TCP_LISTEN = "0A"
-POLL_S = 0.02
 
 
 def die_with_parent():
@@ -82,6 +81,10 @@ class Namespace:
     def ip(self, *argv):
         return command("ip", "-netns", self.name, *argv)
 
+    def await_up(self, link):
+        """Waits until ports on the link are active: its other end has to be up, too."""
+        judge.await_link(link, run=self.ip)
+
     def popen(self, argv, **options):
         """Starts a host command in the namespace; its pid is the command's own."""
         argv = ["ip", "netns", "exec", self.name, *map(str, argv)]
@@ -123,7 +126,7 @@ class Namespace:
                 return False
             if self.holds(process) and is_listening(process.pid, port):
                 return True
-            time.sleep(POLL_S)
+            time.sleep(judge.POLL_S)
         return False
 
 
@@ -153,6 +156,8 @@ def joined():
             space.ip("address", "add", f"fd00:78::{last}/64", "dev", name, "nodad")
             space.ip("link", "set", name, "mtu", "4200", "up")
             space.ip("route", "add", "default", "dev", name)
+        a.await_up(cable)
+        b.await_up(f"{cable}p")
         yield a, b
 
 

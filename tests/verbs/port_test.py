@@ -34,6 +34,11 @@ def expect(options, address, wanted, what):
         raise judge.Failure(f"{what}: {seen}, not {wanted}")
 
 
+def set_link(name, how, state):
+    judge.ip("link", "set", name, how)
+    judge.await_link("eth0", state)
+
+
 def check(options):
     up = ("PORT_ACTIVE", "LINK_UP")
     down = ("PORT_DOWN", "DISABLED")
@@ -42,11 +47,11 @@ def check(options):
         expect(options, address, (*up, *ten, "1024"), "a link")
     judge.ip("link", "set", "eth0", "mtu", "9000")
     expect(options, OWN, (*up, *ten, "4096"), "a link with a larger MTU")
-    judge.ip("link", "set", "wire0", "down")
+    set_link("wire0", "down", "LOWERLAYERDOWN")
     expect(options, OWN, (*down, *ten, "4096"), "a link without a carrier")
-    judge.ip("link", "set", "wire0", "up")
+    set_link("wire0", "up", "UP")
     expect(options, OWN, (*up, *ten, "4096"), "a link that is back")
-    judge.ip("link", "set", "eth0", "down")
+    set_link("eth0", "down", "DOWN")
     expect(options, OWN, (*down, *ten, "4096"), "a link that is down")
     # A loopback has no speed: the least, as Linux's soft-RoCE says of links that do not tell.
     expect(options, "127.0.0.1", (*up, "1X", "2.5 Gbps", "4096"), "the loopback")

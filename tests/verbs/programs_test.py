@@ -136,6 +136,8 @@ def two_namespaces(ipv6):
             space.ip("address", "add", f"{v4}/24", "dev", name)
             space.ip("address", "add", f"{v6}/64", "dev", name, "nodad")
             space.ip("link", "set", name, "mtu", "4200", "up")
+        a.await_up(pair)
+        b.await_up(f"{pair}p")
         # The tools shake hands over IPv4 in any case.
         yield (Place(a, own[0][1] if ipv6 else None), Place(b, own[1][1] if ipv6 else None),
                own[0][0])
