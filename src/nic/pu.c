@@ -337,7 +337,7 @@ static bool run_step(struct vb_pu *pu, bool *frames)
                 pu->turn_frames += qp->send_cq->produced != before;
             return true;
         }
-        if (!over && pu->tx_full)
+        if (pu->tx_full)
             return false; // it keeps its turn until there is room
         end_turn(pu, qp, over);
         if (pu->polling && pu->looped >= VB_POLL_LOOPED)
@@ -436,7 +436,10 @@ static bool next_step(struct vb_pu *pu)
 
     do {
         again = false;
-        pu->first = pu->shares > 1 ? first_step_shared(pu) : rx_step_apart(pu) || timer_step(pu);
+        // A poll ends with the turn that finds no room to send; frames go first in the next one.
+        if (!pu->polling || pu->first || !pu->tx_full)
+            pu->first =
+                pu->shares > 1 ? first_step_shared(pu) : rx_step_apart(pu) || timer_step(pu);
         if (pu->first)
             return true;
         answer_doorbells(pu);
@@ -569,7 +572,7 @@ static __attribute__((noinline)) uint32_t poll_detour(struct vb_pu *pu)
 
     if (!pu->observer)
         return poll_unobserved(pu, true);
-    pu->polling = true;
+    pu->polling = pu->first = true;
     while (vb_pu_step(pu, pu->now_ns).kind != VB_STEP_NONE) {
         steps++;
         if (pu->first && pu->shares > 1 && pu->looped >= VB_POLL_LOOPED)

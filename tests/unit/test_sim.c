@@ -148,6 +148,17 @@ static void test_forged_cnp(void **state)
     run_as(&(struct vb_sim_opts){.seed = 128484823, .equal = true});
 }
 
+// A turn found no more room to send while frames of a slice were left: a poll left them for the
+// next one, and one that is observed took them.
+static void test_no_room_while_frames_are_left(void **state)
+{
+    static const uint64_t seeds[] = {50026, 70000103};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
+        run_as(&(struct vb_sim_opts){.seed = seeds[i], .equal = true});
+}
+
 // A datagram to a stranger's number, which is 0 here, was posted without its address.
 static void test_datagram_to_number_zero(void **state)
 {
@@ -540,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_rnr_wait_without_credits_or_rate),
         cmocka_unit_test(test_window_of_a_queue_pair_that_goes_back_to_ask),
         cmocka_unit_test(test_forged_cnp),
+        cmocka_unit_test(test_no_room_while_frames_are_left),
         cmocka_unit_test(test_datagram_to_number_zero),
         cmocka_unit_test(test_rate_of_queue_pairs_that_come_and_go),
         cmocka_unit_test(test_rate_of_rounded_alpha),
