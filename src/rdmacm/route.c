@@ -93,11 +93,12 @@ VB_RAW_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 
 // ---- given
 
+#define USABLE (IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL)
+
 // NULL, or why it cannot be the id's path.
 static const char *judge(const struct vb_rdmacm_id *i, const struct ibv_path_data *given,
                          const struct ibv_port_attr *port)
 {
-    const uint32_t whole = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
     const struct rdma_ib_addr *gids = &i->id.route.addr.addr.ibaddr;
     const struct ibv_path_record *path = &given->path;
     uint16_t level = ntohs(path->qosclass_sl);
@@ -105,7 +106,7 @@ static const char *judge(const struct vb_rdmacm_id *i, const struct ibv_path_dat
 
     if (i->state != VB_RDMACM_ADDR_RESOLVED)
         return "the address is not resolved, or the route is already";
-    if (given->flags != whole)
+    if (given->flags != USABLE)
         return "the flags of a path are GMP, PRIMARY and BIDIRECTIONAL";
     if (memcmp(&path->sgid, &gids->sgid, sizeof path->sgid) != 0 ||
         memcmp(&path->dgid, &gids->dgid, sizeof path->dgid) != 0)
@@ -140,14 +141,23 @@ static void take(struct vb_rdmacm_id *i, const struct ibv_path_record *path)
     i->path.mtu = path->mtu & SIX_BITS;
 }
 
+// The first usable one, as in the kernel, or the last one, which judge() refuses.
+static struct ibv_path_data choose(const uint8_t *value, size_t len)
+{
+    struct ibv_path_data path = {0};
+
+    for (size_t at = 0; at < len && path.flags != USABLE; at += sizeof path)
+        memcpy(&path, value + at, sizeof path);
+    return path;
+}
+
 int vb_rdmacm_take_path(struct vb_rdmacm_id *i, const void *value, size_t len)
 {
-    struct ibv_path_data given;
     struct ibv_port_attr port;
 
-    if (len != sizeof given)
-        return vb_rdmacm_fail(EINVAL, "rdma_set_option", "an id has one path");
-    memcpy(&given, value, sizeof given);
+    if (len == 0 || len % sizeof(struct ibv_path_data) != 0)
+        return vb_rdmacm_fail(EINVAL, "rdma_set_option", "these are no whole paths");
+    struct ibv_path_data given = choose(value, len);
     query_port(i, &port);
     vb_rdmacm_lock();
     const char *why = judge(i, &given, &port);

@@ -168,14 +168,16 @@ static void test_endpoint(void)
     struct rdma_addrinfo *info;
 
     NEED(!rdma_getaddrinfo(address, "9", &hints, &info) && !info->ai_route_len);
-    struct ibv_path_data *path = info->ai_route = malloc(sizeof *path);
+    struct ibv_path_data *path = info->ai_route = malloc(2 * sizeof *path);
     NEED(path);
-    *path = path_of(model);
-    info->ai_route_len = sizeof *path;
+    path[0] = path[1] = path_of(model);
+    path[0].flags |= IBV_PATH_FLAG_ALTERNATE; // the first usable one counts
+    path[0].path.mtu = IBV_MTU_256 | EXACTLY;
+    info->ai_route_len = 2 * sizeof *path;
     NEED(!rdma_create_ep(&id, info, NULL, NULL));
     NEED(id->route.path_rec->traffic_class == CLASS && id->route.path_rec->mtu == IBV_MTU_512);
     rdma_destroy_ep(id);
-    path->flags = 0;
+    path[1].flags = 0;
     FAILS(EINVAL, rdma_create_ep(&id, info, NULL, NULL));
     rdma_freeaddrinfo(info);
     end(model);
@@ -208,7 +210,9 @@ static void test_refused(void)
     bad[count++].path.mtu = (uint8_t)(EXACTLY | (port.active_mtu + 1));
     for (size_t i = 0; i < count; i++)
         FAILS(EINVAL, set_path(id, bad[i]));
+    two[0].flags = two[1].flags = IBV_PATH_FLAG_ALTERNATE;
     FAILS(EINVAL, rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, two, sizeof two));
+    FAILS(EINVAL, rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, two, sizeof two - 1));
     FAILS(EINVAL, rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, two, 1));
     FAILS(EINVAL, rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, two, 0));
     FAILS(ENOSYS, rdma_set_option(id, RDMA_OPTION_IB, 99, two, sizeof *two));
