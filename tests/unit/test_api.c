@@ -2,6 +2,7 @@
 // The public interface: what it refuses, what it leaves behind when it does, the lives of its
 // objects, and several threads on one NIC.
 #include "pair.h"
+#include "runtime_dir.h"
 #include "skips.h"
 #include "udp_kit.h"
 
@@ -488,7 +489,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_opening),
-        cmocka_unit_test(test_default_address),
+        cmocka_unit_test_setup_teardown(test_default_address, runtime_dir_make, runtime_dir_remove),
         cmocka_unit_test(test_gid_is_the_address),
         cmocka_unit_test(test_counters_by_name),
         cmocka_unit_test(test_counters_count),
