@@ -68,7 +68,7 @@ static bool is_clear(struct vb_chainnic *nic, bool arrived)
 }
 
 // First each NIC has sent what it kept. After the longest delay all that was under way has arrived,
-// and is over when each inbox has been empty.
+// and is over when each inbox has been empty. Then the same once more, for the answers to that.
 void vb_chainfate_advance(struct vb_chainworld *w)
 {
     bool arrived = w->sent_ns != UINT64_MAX, all = true;
@@ -82,7 +82,10 @@ void vb_chainfate_advance(struct vb_chainworld *w)
     }
     if (!all)
         return;
-    *(arrived ? &w->clear_ns : &w->sent_ns) = w->now_ns;
+    if (arrived && w->answered)
+        w->clear_ns = w->now_ns;
+    w->answered |= arrived;
+    w->sent_ns = arrived ? UINT64_MAX : w->now_ns;
     for (uint32_t i = 0; i < w->nics; i++)
         w->nic[i].clear = false;
     vb_chainworld_note(w, "all from before is %s", arrived ? "over" : "sent");

@@ -157,6 +157,7 @@ static void heal(struct vb_chainworld *w)
     w->heal_ns = w->now_ns;
     w->next_cut_ns = UINT64_MAX;
     vb_simnet_heal(w->net);
+    vb_scenario_heal(&w->scen);
 }
 
 // Those that sent nonsense or whose program was stopped connect again before.

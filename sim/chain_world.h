@@ -187,9 +187,10 @@ struct vb_chainworld {
     struct vb_scenario scen;
     struct vb_prng prng;
     uint64_t now_ns, heal_ns;
-    // Since the network healed: each NIC has sent what it kept, and it has been read; UINT64_MAX:
-    // not yet. A frame is under way for so long at most.
+    // Since the network healed: each NIC has sent what it kept, or then what it answered, and both
+    // have been read; UINT64_MAX: not yet. A frame is under way for so long at most.
     uint64_t sent_ns, clear_ns, longest_ns;
+    bool answered; // what was kept has been read
     bool healed, settling;
     uint64_t events, works;
     struct vb_digest digest;

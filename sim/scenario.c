@@ -14,6 +14,10 @@ static uint32_t below(struct vb_prng *p, uint32_t n)
     return (uint32_t)vb_prng_below(p, n);
 }
 
+enum {
+    HEALED_BURST = 32, // steps of a NIC in one go, at most, once the network has healed
+};
+
 // Of the magnitude 2^-k of `max`, so that mild and harsh settings are equally likely; `kinds` of
 // them.
 static uint64_t magnitude(struct vb_prng *p, uint64_t max, uint32_t kinds)
@@ -172,6 +176,13 @@ void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint3
 static uint32_t share(struct vb_prng *p, uint32_t of)
 {
     return of && coin(p) ? below(p, of + 1) : 0;
+}
+
+void vb_scenario_heal(struct vb_scenario *s)
+{
+    s->stray_ppm = 0; // a frame that is handed over is overtaken by others
+    if (s->burst_max < HEALED_BURST)
+        s->burst_max = HEALED_BURST; // what has piled up is read before timers end
 }
 
 void vb_scenario_link(const struct vb_scenario *s, struct vb_prng *prng,

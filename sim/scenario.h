@@ -96,6 +96,8 @@ struct vb_scenario {
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops);
 
 // The share of the fault mix that one link gets.
+// Of NICs, once the network has healed: then no frame is overtaken or read too late.
+void vb_scenario_heal(struct vb_scenario *s);
 void vb_scenario_link(const struct vb_scenario *s, struct vb_prng *prng,
                       struct vb_simnet_link *link);
 void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct vb_conn_mix *mix);

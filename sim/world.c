@@ -16,7 +16,6 @@
 enum {
     EVENTS_BASE = 2000000,
     EVENTS_PER_OP = 2000,
-    HEALED_BURST = 32, // steps of a NIC in one go, at most, once the network has healed
 };
 
 #define HEAL_LIMIT_NS 60000000000ull
@@ -153,9 +152,7 @@ static void heal(struct vb_world *w)
     w->next_cut_ns = w->next_forge_ns = UINT64_MAX;
     vb_simnet_heal(w->net);
     vb_sent_heal(&w->sent);
-    w->scen.stray_ppm = 0; // a frame that is handed over is overtaken by others
-    if (w->scen.burst_max < HEALED_BURST)
-        w->scen.burst_max = HEALED_BURST; // what has piled up is read before timers end
+    vb_scenario_heal(&w->scen);
     for (uint32_t i = 0; i < w->scen.conns; i++)
         w->conn[i].ep[0].starved_until_ns = w->conn[i].ep[1].starved_until_ns = 0;
     for (uint32_t i = 0; i < w->scen.nics; i++)
