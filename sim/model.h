@@ -113,7 +113,8 @@ void vb_model_turn_ended(struct vb_unit *unit); // of any queue pair of the unit
 // memory is not there: the NIC goes back to repeat all before it, without a record until the first
 // of them is out.
 bool vb_model_cannot_ask(struct vb_ep *ep);
-// It may have done so, and has no timer until there is room to send.
+// It may have done so, and has no timer until it can send: the window has no room, its rate holds
+// it, or it has not had its turn.
 bool vb_model_waits_to_ask(struct vb_ep *ep);
 void vb_model_timer_idle(struct vb_ep *ep, bool held, bool waits);
 // After each step: whether the next request is held back for want of a receive.

@@ -450,7 +450,7 @@ void vb_model_ask_idle(struct vb_ep *ep)
         vb_cover(cover_of(ep), VB_COVER_CREDIT_LIMITED);
     if (waits)
         vb_excuse(cover_of(ep), VB_EXCUSE_WINDOW_BETWEEN);
-    VB_MODEL_CHECK(ep, !a->ask_due || paced || (wants && vb_model_waits_to_ask(ep)),
+    VB_MODEL_CHECK(ep, !a->ask_due || paced || (waits && vb_model_waits_to_ask(ep)),
                    "is idle, and asks for no acknowledgement");
     VB_MODEL_CHECK(ep, in_flight || a->rnr_wait || held || waits || paced || !wants,
                    "is idle with requests posted and none in flight");

@@ -275,11 +275,14 @@ static bool is_datagram(const struct vb_sent_frame *f)
     return f->ep && f->ep->opts.service == VB_SERVICE_UD;
 }
 
-// A NAK would use the attempt up, and a frame from before the healing may take long to read.
-// Datagrams from before get in nobody's way.
+// A NAK would use the attempt up, and so would the one that a packet behind a gap makes the peer
+// send. A frame from before the healing may take long to read; datagrams get in nobody's way.
 static bool may_harm(const struct vb_sent_frame *f, const struct vb_ep *ep)
 {
-    if (f->under_way > 0 && f->nak && requester_of(f) == ep)
+    const struct vb_answering *a = &ep->peer->answer;
+
+    if (f->under_way > 0 && requester_of(f) == ep &&
+        (f->answer ? f->nak : !a->silent && f->packet > a->epsn))
         return true;
     return f->old > 0 && f->ep && !is_datagram(f) &&
            (f->ep->peer->node == ep->node || f->ep->peer->node == ep->peer->node);
@@ -289,7 +292,7 @@ bool vb_model_has_healed(const struct vb_ep *ep)
 {
     const struct vb_sent *s = &ep->node->world->sent;
 
-    if (ep->node->world->phase == VB_PHASE_FAULTS || owes(&ep->peer->answer))
+    if (ep->node->world->phase == VB_PHASE_FAULTS || !listens(ep->peer) || owes(&ep->peer->answer))
         return false;
     for (uint32_t i = 0; i < s->size; i++)
         if (may_harm(&s->slot[i], ep))

@@ -76,6 +76,7 @@ static void on_rnr_timer(struct vb_ep *ep)
                    "waited too short after a RNR NAK");
     a->rnr_wait = false;
     a->may_probe = true;
+    vb_model_sends_again(ep);
     vb_cover(cover_of(ep), VB_COVER_RNR_WAIT);
 }
 
@@ -128,8 +129,7 @@ static bool may_turn(const struct vb_unit *unit)
 
 bool vb_model_waits_to_ask(struct vb_ep *ep)
 {
-    bool waits = !ep->ask.rnr_wait && vb_model_cannot_ask(ep) &&
-                 vb_model_peer_cost(ep) >= VB_MODEL_WINDOW_MIN;
+    bool waits = !ep->ask.rnr_wait && vb_model_cannot_ask(ep);
 
     if (waits)
         vb_excuse(cover_of(ep), VB_EXCUSE_WENT_BACK_TO_ASK);
