@@ -6,12 +6,12 @@
 // its queues with READs. All have the shares that they would have as users of their own; with
 // --together they are one.
 //
-// The hull is a process with one runnable thread; this one with another is the hosts of all
-// tenants, and by a NIC of its own their peers: so on a machine with two cores nothing waits for
-// one. Service is the processor time of the hull's thread: from the look at the bells that finds
-// the READ's to the request's packet, and from the look before the answer is taken to its
-// completion. The whole is real time from the bell to the completion, with a peer that is busy for
-// all tenants.
+// The hull is a process with one runnable thread, on a core that this process leaves to it; this
+// one with another is the hosts of all tenants, and by a NIC of its own their peers: so on a
+// machine with two cores nothing waits for one. Service is the processor time of the hull's thread:
+// from the look at the bells that finds the READ's to the request's packet, and from the look
+// before the answer is taken to its completion. The whole is real time from the bell to the
+// completion, with a peer that is busy for all tenants.
 //
 // Times judge nothing. What is judged is the work of other tenants that a READ waits for, counted
 // in the hull's thread from the records of steps (hull_watch.h): each half of a READ, and each of
@@ -27,6 +27,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,18 +198,33 @@ static void watch(struct board *b, struct vb_hull *hull)
     hull->unit[0].looks_ctx = b;
 }
 
-static struct vb_hull *open_hull(const struct options *o, pid_t pid)
+// The hull's core; -1: this process has only one.
+static int part_cores(cpu_set_t *others)
+{
+    int core = CPU_SETSIZE - 1;
+
+    if (sched_getaffinity(0, sizeof *others, others) < 0 || CPU_COUNT(others) < 2)
+        return -1;
+    while (!CPU_ISSET(core, others))
+        core--;
+    CPU_CLR(core, others);
+    return core;
+}
+
+static struct vb_hull *open_hull(const struct options *o, pid_t pid, int core)
 {
     struct vb_hull_config *config = malloc(sizeof *config);
-    char text[512], error[VB_ERROR_TEXT] = "";
+    char text[512], cpu[32] = "", error[VB_ERROR_TEXT] = "";
     struct vb_hull *hull;
 
     if (!config)
         give_up("the hull", "no memory");
+    if (core >= 0)
+        snprintf(cpu, sizeof cpu, "cpu = %d\n", core);
     snprintf(text, sizeof text,
-             "[nic isolation%d]\naddress = 127.%u.%u.1\nport = %s\nspin_us = 1000\n"
+             "[nic isolation%d]\naddress = 127.%u.%u.1\nport = %s\nspin_us = 1000\n%s"
              "[tenant %u]\nweight = %" PRIu64 "\n",
-             (int)pid, 64 + ((unsigned)pid >> 8 & 63), (unsigned)pid & 255, o->port,
+             (int)pid, 64 + ((unsigned)pid >> 8 & 63), (unsigned)pid & 255, o->port, cpu,
              (unsigned)geteuid(), o->weight);
     if (vb_hull_config_parse(text, (uint32_t)strlen(text), config, error) != 0)
         give_up("the hull", error);
@@ -240,10 +256,11 @@ static void tell_apart(struct vb_hull *hull)
 static _Noreturn void serve(const struct options *o, struct board *b, int in, int out, pid_t parent)
 {
     struct pollfd attached = {.fd = in, .events = POLLIN};
+    cpu_set_t others;
     char byte = 0;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct vb_hull *hull = open_hull(o, parent);
+    struct vb_hull *hull = open_hull(o, parent, part_cores(&others));
     (void)!write(out, &byte, 1);
     while (poll(&attached, 1, 0) == 0)
         vb_hull_turn(hull);
@@ -731,6 +748,7 @@ int main(int argc, char **argv)
     struct bench *b = calloc(1, sizeof *b);
     int to[2], from[2], status;
     pid_t self = getpid();
+    cpu_set_t others;
     char byte;
 
     if (!b)
@@ -749,6 +767,8 @@ int main(int argc, char **argv)
     }
     close(to[0]);
     close(from[1]);
+    if (part_cores(&others) >= 0)
+        (void)sched_setaffinity(0, sizeof others, &others);
     if (hull < 0 || read(from[0], &byte, 1) != 1)
         give_up("the hull", "it did not start");
     prepare(b, from[0], to[1]);
