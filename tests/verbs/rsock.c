@@ -730,9 +730,9 @@ static pid_t fork_client(const int ready[2], pid_t server)
     exit(0);
 }
 
-// All rsockets have one second together, and each that comes later two waits of up to a millisecond;
-// one after the other they would have a second each. A rest takes longer than it asks for, so what
-// all of them asked for is less than these times.
+// All rsockets have one second together, and each that comes later two waits of up to a
+// millisecond; one after the other they would have a second each. A rest takes longer than it asks
+// for, so what all of them asked for is less than these times.
 static void __attribute__((destructor)) judge_exit(void)
 {
     long rested_ms = atomic_load(&sleeps.rested_ns) / 1000000;
