@@ -10,7 +10,8 @@
 #define CONFIG_DIR "/etc/rdma/rsocket/"
 
 enum {
-    EXIT_PATIENCE_NS = 1000 * 1000 * 1000
+    EXIT_PATIENCE_NS = 1000 * 1000 * 1000,
+    EXIT_LEAST_NS = 1000 * 1000, // for each wait, when that has passed
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -122,6 +123,13 @@ struct vb_rsocket *vb_rs_table_remove(int fd)
     return rs;
 }
 
+uint64_t vb_rs_exit_by(uint64_t by_ns)
+{
+    uint64_t least_ns = vb_rs_now_ns() + EXIT_LEAST_NS;
+
+    return by_ns > least_ns ? by_ns : least_ns;
+}
+
 static bool lock_until(pthread_mutex_t *lock, uint64_t by_ns)
 {
     const struct timespec until = {.tv_sec = (time_t)(by_ns / 1000000000),
@@ -130,9 +138,9 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t by_ns)
     return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
 }
 
-static void leave(struct vb_rsocket *rs, uint64_t lock_by_ns, uint64_t by_ns)
+static void leave(struct vb_rsocket *rs, bool waits, uint64_t by_ns)
 {
-    if (!lock_until(&rs->lock, lock_by_ns))
+    if (!lock_until(&rs->lock, waits ? vb_rs_exit_by(by_ns) : 0))
         return;
     if (!rs->leave_by_ns && rs->type == SOCK_STREAM && rs->state == VB_RS_CONNECTED &&
         rs->stream.connected) {
@@ -142,10 +150,10 @@ static void leave(struct vb_rsocket *rs, uint64_t lock_by_ns, uint64_t by_ns)
     pthread_mutex_unlock(&rs->lock);
 }
 
-static bool leave_all(uint64_t lock_by_ns, uint64_t by_ns)
+static bool leave_all(bool waits, uint64_t by_ns)
 {
     for (int fd = 0;; fd++) {
-        if (!lock_until(&table_lock, by_ns))
+        if (!lock_until(&table_lock, vb_rs_exit_by(by_ns)))
             return false;
         bool over = fd >= table_size;
         pthread_mutex_unlock(&table_lock);
@@ -154,7 +162,7 @@ static bool leave_all(uint64_t lock_by_ns, uint64_t by_ns)
         struct vb_rsocket *rs = vb_rs_get(fd);
         if (!rs)
             continue;
-        leave(rs, lock_by_ns, by_ns);
+        leave(rs, waits, by_ns);
         vb_rs_put(rs);
     }
 }
@@ -164,9 +172,12 @@ static bool leave_all(uint64_t lock_by_ns, uint64_t by_ns)
 static void at_exit(void)
 {
     uint64_t by_ns = vb_rs_now_ns() + EXIT_PATIENCE_NS;
+    int before;
 
-    if (getpid() == owner && leave_all(0, by_ns))
-        leave_all(by_ns, by_ns);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); // a thread that rests has locks
+    if (getpid() == owner && leave_all(false, by_ns))
+        leave_all(true, by_ns);
+    pthread_setcancelstate(before, &before);
 }
 
 int vb_rs_watch_exit(void)

@@ -5,7 +5,6 @@
 
 // A peer that takes no control messages (its process does not look) does not hold us longer.
 #define FAREWELL_NS (INT64_C(10) * 1000000000)
-#define HASTY_NS    INT64_C(1000000)
 
 // Newer than Debian 12's header.
 #define EVENT_USER ((enum rdma_cm_event_type)16)
@@ -41,10 +40,8 @@ static bool is_all_sent(struct vb_rsocket *rs, const void *context)
 
 static int64_t farewell_ns(const struct vb_rsocket *rs)
 {
-    if (rs->leave_by_ns) {
-        int64_t left_ns = (int64_t)(rs->leave_by_ns - vb_rs_now_ns());
-        return left_ns > HASTY_NS ? left_ns : HASTY_NS;
-    }
+    if (rs->leave_by_ns)
+        return (int64_t)(vb_rs_exit_by(rs->leave_by_ns) - vb_rs_now_ns());
     if (rs->flag.linger && rs->flag.linger_s > 0)
         return rs->flag.linger_s * INT64_C(1000000000);
     return FAREWELL_NS;

@@ -101,6 +101,8 @@ struct vb_rsocket *vb_rs_table_remove(int fd);
 // From now on, connections are ended when the process exits. After the NIC was opened, so that it
 // goes after them.
 int vb_rs_watch_exit(void);
+// Until when exit() waits for one of many: all have until `by_ns`, and each at least a moment.
+uint64_t vb_rs_exit_by(uint64_t by_ns);
 
 // open.c
 struct vb_rsocket *vb_rs_new(int type, int domain, const struct vb_rsocket *like);

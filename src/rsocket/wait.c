@@ -7,7 +7,10 @@
 #include <poll.h>
 #include <time.h>
 
-#define EXIT_REST_NS 50000 // what an acknowledgement over loopback takes
+enum {
+    EXIT_REST_NS = 50000, // what an acknowledgement over loopback takes
+    EXIT_RESTS = 20,      // before the connection manager's news end the wait
+};
 
 uint64_t vb_rs_now_ns(void)
 {
@@ -131,6 +134,14 @@ static int sleep_on(struct vb_rsocket *rs, int64_t timeout_ns)
     return err;
 }
 
+// The connection's end is news. Reading them takes locks that a thread which calls exit() in a
+// signal handler may hold.
+static bool has_news(const struct vb_rsocket *rs)
+{
+    return rs->type == SOCK_STREAM &&
+           poll(&(struct pollfd){.fd = rs->channel->fd, .events = POLLIN}, 1, 0) > 0;
+}
+
 // Nothing but the connection manager can do anything here, and it is not quick.
 static bool is_quiet(const struct vb_rsocket *rs)
 {
@@ -139,6 +150,7 @@ static bool is_quiet(const struct vb_rsocket *rs)
 
 int vb_rs_await(struct vb_rsocket *rs, int64_t timeout_ns, vb_rs_test *done, const void *context)
 {
+    unsigned rests = 0;
     uint64_t began_ns = 0, spin_ns = vb_rs_defaults()->polling_us * UINT64_C(1000);
 
     for (;;) {
@@ -154,7 +166,10 @@ int vb_rs_await(struct vb_rsocket *rs, int64_t timeout_ns, vb_rs_test *done, con
             began_ns = now_ns;
         if (timeout_ns > 0 && now_ns - began_ns >= (uint64_t)timeout_ns)
             return -ETIMEDOUT;
-        if (rs->leave_by_ns) { // exit() in a signal handler may hold the locks that others need
+        // A thread that calls exit() in a signal handler may hold the locks that sleep_on() takes.
+        if (rs->leave_by_ns) {
+            if (rests++ >= EXIT_RESTS && has_news(rs))
+                return -ETIMEDOUT;
             nanosleep(&(struct timespec){.tv_nsec = EXIT_REST_NS}, NULL);
             continue;
         }

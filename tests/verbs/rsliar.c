@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -179,6 +180,51 @@ static void check_polling(const char *name, enum lie what)
     printf("%s, polling ok\n", name);
 }
 
+// ---- a victim that exits
+
+static bool exits;     // this process is the one whose exit is judged
+static unsigned found; // looks that found that something had happened
+
+int poll(struct pollfd *fds, nfds_t count, int timeout_ms) // the library's
+{
+    const struct timespec time = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    int ready = ppoll(fds, count, timeout_ms < 0 ? NULL : &time, NULL);
+
+    found += exits && timeout_ms == 0 && ready > 0;
+    return ready;
+}
+
+// The peer acknowledges nothing any more, so the rsocket's farewell ends by the peer's end, at the
+// first look that finds it: of the wait for room, or of the one for the acknowledgement.
+static void __attribute__((destructor)) judge_exit(void)
+{
+    if (!exits || (found >= 1 && found <= 2))
+        return;
+    fprintf(stderr, "exit() saw the peer's end %u times\n", found);
+    _exit(1);
+}
+
+// In a process of its own, which may not have used verbs before.
+static void check_exiting(void)
+{
+    struct liar l = {0};
+    int status;
+    pid_t child = fork();
+
+    NEED(child >= 0);
+    if (child == 0) {
+        int fd = meet(&l, LEAVE);
+        char byte; // a look takes the event that the connection stands
+        WAIT_UNTIL(rrecv(fd, &byte, 1, MSG_DONTWAIT) < 0 && rshutdown(fd, SHUT_RD) == 0);
+        atomic_store(&l.expected, true);
+        NEED(pthread_join(l.thread, NULL) == 0);
+        exits = true;
+        exit(0);
+    }
+    NEED(waitpid(child, &status, 0) == child && status == 0);
+    printf("leaving, exiting ok\n");
+}
+
 static void check(const char *name, enum lie what, int error)
 {
     check_sleeping(name, what, error);
@@ -203,6 +249,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: rsliar ADDRESS\n");
         return 2;
     }
+    check_exiting();
     check("leaving", LEAVE, 0);
     check("a wrong key", WRONG_KEY, ECONNRESET);
     check("too much", TOO_MUCH, EPROTO);
