@@ -124,7 +124,7 @@ void vb_model_credit_watch(struct vb_ep *ep);
 enum {
     VB_MODEL_WINDOW_MIN = 8 * 1024
 };
-uint64_t vb_model_peer_cost(struct vb_ep *ep);
+uint64_t vb_model_cost_at_rest(struct vb_ep *ep); // its own counts unless it went back to ask
 // The packet lies inside of a READ request, not at its start.
 bool vb_model_is_inside_read(struct vb_ep *ep, int64_t packet);
 // A request may fail for a local reason only if there is one.

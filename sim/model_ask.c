@@ -440,7 +440,7 @@ void vb_model_ask_idle(struct vb_ep *ep)
         return;
     bool drains = ep->state == VB_QPS_SQD, held = vb_model_credit_holds(ep);
     bool wants = a->done < (drains ? a->begun : a->posted);
-    bool waits = wants && vb_model_peer_cost(ep) >= VB_MODEL_WINDOW_MIN;
+    bool waits = wants && vb_model_cost_at_rest(ep) >= VB_MODEL_WINDOW_MIN;
     uint64_t paced_ns = UINT64_MAX;
     bool paced = wants && vb_model_rate_holds(ep, &paced_ns) &&
                  vb_pu_deadline(vb_ep_unit(ep)->pu) <= paced_ns; // and will go on in time

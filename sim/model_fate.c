@@ -62,7 +62,7 @@ void vb_model_frame_sent(struct vb_ep *ep, const struct vb_ip *to, const struct 
     f->life = ep->conn->life;
     f->answer = !(pkt->facts & VB_OP_REQUEST);
     f->nak = (pkt->facts & VB_OP_ACK) && vb_aeth_kind_of(pkt->syndrome) == VB_AETH_NAK;
-    f->packet = vb_model_ask_packet(&requester_of(f)->ask, pkt->psn);
+    f->first = f->packet = vb_model_ask_packet(&requester_of(f)->ask, pkt->psn);
     if (!f->answer && (pkt->facts & VB_OP_READ)) // all that it asks for is lost with it
         f->packet += vb_model_packets(ep, pkt->dma_len) - 1;
     count(f, counted ? 1 : f->under_way);
@@ -282,7 +282,7 @@ static bool may_harm(const struct vb_sent_frame *f, const struct vb_ep *ep)
     const struct vb_answering *a = &ep->peer->answer;
 
     if (f->under_way > 0 && requester_of(f) == ep &&
-        (f->answer ? f->nak : !a->silent && f->packet > a->epsn))
+        (f->answer ? f->nak : !a->silent && f->first > a->epsn))
         return true;
     return f->old > 0 && f->ep && !is_datagram(f) &&
            (f->ep->peer->node == ep->node || f->ep->peer->node == ep->peer->node);

@@ -279,9 +279,11 @@ static uint64_t peer_cost(struct vb_ep *ep, bool least)
     return cost;
 }
 
-uint64_t vb_model_peer_cost(struct vb_ep *ep)
+uint64_t vb_model_cost_at_rest(struct vb_ep *ep)
 {
-    return peer_cost(ep, false);
+    bool went_back = !ep->ask.rnr_wait && vb_model_cannot_ask(ep);
+
+    return peer_cost(ep, false) - (went_back ? cost_in_flight(ep) : 0);
 }
 
 // A unit's share.
@@ -294,7 +296,7 @@ static uint32_t window_of(const struct vb_ep *ep)
 static void judge_window(struct vb_ep *ep)
 {
     struct vb_asking *a = &ep->ask;
-    uint64_t cost = vb_model_peer_cost(ep);
+    uint64_t cost = peer_cost(ep, false);
     uint32_t window = window_of(ep);
 
     // Another queue pair may have gone back to ask, and takes no room then (seed 16349092).

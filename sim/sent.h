@@ -15,7 +15,8 @@ struct vb_ep;
 struct vb_sent_frame {
     uint64_t key;       // 0: a free slot
     struct vb_ep *ep;   // the sender; NULL: forged
-    int64_t packet;     // its number, as the connection's requester counts
+    int64_t first;      // its number, as the connection's requester counts
+    int64_t packet;     // the same, or of a READ's last response
     uint32_t life;      // of the connection
     uint32_t under_way; // copies neither dropped nor taken by a NIC
     uint32_t old;       // of them, at most, from before the network healed: all copies look alike
