@@ -131,7 +131,8 @@ static void executed(struct vb_chainnic *nic, const struct vb_step *step, const 
 }
 
 // A queue fails because its peer is silent, or because its program, its peer or its host did wrong.
-// What such a peer's queue flushes counts as well, so that the others run on without a sense.
+// The completions that a failed peer queue flushes also satisfy WAITs, so the loops run on with
+// entries that were never filled in.
 static enum vb_excuse reason_of(const struct vb_chainprog *p, uint8_t syndrome)
 {
     if (p->stopped && syndrome == VB_SYN_FLUSH)

@@ -95,9 +95,10 @@ struct vb_scenario {
 // Draws everything from the seed. `nics` and `ops` of 0 are drawn and defaulted.
 void vb_scenario_draw(struct vb_scenario *s, uint64_t seed, uint32_t nics, uint32_t ops);
 
-// The share of the fault mix that one link gets.
-// Of NICs, once the network has healed: then no frame is overtaken or read too late.
+// Removes the NICs' own faults once the network has healed: frames are no longer handed over
+// between units, and inboxes are read in time.
 void vb_scenario_heal(struct vb_scenario *s);
+// The share of the fault mix that one link gets.
 void vb_scenario_link(const struct vb_scenario *s, struct vb_prng *prng,
                       struct vb_simnet_link *link);
 void vb_scenario_mix(const struct vb_scenario *s, struct vb_prng *prng, struct vb_conn_mix *mix);
