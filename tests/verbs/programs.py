@@ -80,7 +80,7 @@ def variants(tool, service, full):
     if bandwidth:
         yield ("-q", "4")
     if not tool.startswith("ib_atomic") and service == "RC":
-        yield ("-a",) if bandwidth else ("-a", "-n", "100")
+        yield ("-a", *QUICK) if bandwidth else ("-a", "-n", "100")  # 5,000 of each size would be 84 GB
     if tool.startswith("ib_send") and service in ("RC", "UD"):
         yield ("--use-srq",)
     if bandwidth and tool != "ib_read_bw":
