@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import tempfile
@@ -19,6 +20,9 @@ KEYS = {"op", "port", "size", "depth", "qps", "p50_ns", "p99_ns", "p999_ns", "op
 ONE_SIDED = ("read", "write", "cas", "fadd")
 PATIENCE_S = 60
 LOOKS_AT_REST = 20
+# A rusage has two times, each less than a microsecond short. A difference of two of them is less than
+# 2 us wrong: the client's, the server's and ours.
+CPU_ROUNDING_NS = 6000
 CONTROL = str(20000 + os.getpid() % 20000)
 
 
@@ -32,6 +36,12 @@ def addresses():
 def perf(*words, **variables):
     done = run("perf", *words, "--json", "--local", ",".join(addresses()), **variables)
     return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def children_cpu_ns():
+    """Of all children that have ended, and of those that they waited for."""
+    use = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (use.ru_utime + use.ru_stime) * 1e9
 
 
 def threads(pid):
@@ -217,11 +227,15 @@ class Perf(unittest.TestCase):
 
     def test_idle(self):
         for port in ("udp", "shm"):
+            before_ns = children_cpu_ns()
             done, rows = perf("idle", "--port", port, "--seconds", "0.3")
+            most_ns = children_cpu_ns() - before_ns + CPU_ROUNDING_NS
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertGreaterEqual(rows[0]["idle_s"], 0.3)
             self.assertGreater(rows[0]["cpu_ns"], 0)
             self.assertGreater(rows[0]["server_cpu_ns"], 0)
+            # Both are parts of what the client, which waits for its server's end, has used altogether.
+            self.assertLessEqual(rows[0]["cpu_ns"] + rows[0]["server_cpu_ns"], most_ns)
 
     def test_nobody_spins_while_idle(self):
         """Every thread of both sides sleeps in the kernel, and none was switched to between looks:
