@@ -226,9 +226,12 @@ def main(options):
         failures += run_apart(options)
     elif not judge.skipped("namespaces", "missing: root"):
         failures += 1
-    print(f"{failures} failed")
+    counts = f"{OUTCOMES[True]} runs passed, {OUTCOMES[False]} failed"
+    if not OUTCOMES:
+        raise judge.Failure(f"{counts}: no case has '{options.only}' in its name")
     if failures:
-        raise judge.Failure(f"{failures} runs")
+        raise judge.Failure(counts)
+    print(counts)
 
 
 def parse():
