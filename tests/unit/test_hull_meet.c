@@ -331,6 +331,7 @@ static uint32_t ask_still(struct vb_hull *hull, int socket, const struct vb_hull
     return reply.number;
 }
 
+// Writes to all pages.
 static void fill(int fd, uint64_t bytes)
 {
     uint8_t *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
