@@ -172,8 +172,10 @@ def builds(name, build, log):
 
 
 def verdict(lines):
-    """What a log ends with, before what else was counted: tries and programs that end later."""
-    judged = [line for line in lines if not line.startswith(("TRIES: ", "SKIPPED: ", "verbena "))]
+    """What a log ends with, before what else was counted: tries, a fuzzer's statistics and programs
+    that end later."""
+    after = ("TRIES: ", "SKIPPED: ", "verbena ", "stat::")
+    judged = [line for line in lines if not line.startswith(after)]
     tries = [line.rsplit(": ", 1)[1] for line in lines if line.startswith("TRIES: ")]
     last = (judged or lines or ["no output"])[-1].strip().replace(f"{ROOT}/", "")
     return last + (f" ({', '.join(tries)} tries)" if tries else "")
