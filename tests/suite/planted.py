@@ -8,6 +8,7 @@ trees, in seconds; this is the whole of .ci/run, and takes as long.
 """
 
 import difflib
+import os
 import pathlib
 import re
 import subprocess
@@ -74,6 +75,7 @@ def main():
     if changed:
         sys.exit(f"planted.py: commit first, a clone has only what is committed: {' '.join(changed)}")
     with tempfile.TemporaryDirectory(prefix="verbena-planted.") as place:
+        os.chmod(place, 0o755)  # tests without rights run the command in it
         tree = pathlib.Path(place) / "clone"
         subprocess.run(["git", "clone", "-q", ROOT, tree], check=True)
         plant(tree)
