@@ -44,7 +44,10 @@ LIBRARY = ALL + [f":!src/{layer}" for layer in ("cli", "verbs", "rdmacm", "rsock
 GET = LIBRARY + ["bench/soak_get.c"]
 TESTS = ["tests/CMakeLists.txt", "tests/wait.h", "tests/skips.txt"]
 UNIT = TESTS + ["tests/unit"]
-SYSTEM = ALL + TESTS + ["tests/judge.py", "tests/cli", "tests/linux", "tests/verbs"]  # they share helpers
+SYSTEM = ALL + TESTS + ["tests/judge.py", "tests/cli/command.py", "tests/linux/netns.py"]
+AREAS = {"cli": SYSTEM + ["tests/cli"], "verbs": SYSTEM + ["tests/verbs"],
+         "capture": SYSTEM + ["tests/capture", "tests/linux"],  # of which it captures rc_pingpong
+         "linux": SYSTEM + ["tests/linux", "tests/unit", "tests/verbs/programs.py"]}
 FUZZ = LIBRARY + [":(glob)sim/cm_sane.*", "fuzz", "scripts/fuzz.sh", "scripts/fixed.sh",
                   "scripts/flavour.sh"]
 WHOLE = ALL + ["tests", "sim", "scripts", "fuzz", "bench", "examples", "units", "Makefile", ".ci",
@@ -65,9 +68,9 @@ def parts(build, seed):
         ("sim-chains", f"{sim} --chains only --seeds 4000 --start {seed} --require-coverage", SIM),
         ("sim-equal", f"{sim} --equal --seeds 1000 --start {seed} --require-coverage", SIM),
         ("flow", f"FLOW_PROGRAMS=100000 {build}/tests/test_flow", PURE + WORLDS + UNIT),
-        ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", SYSTEM),
+        ("rsockets", f"tests/verbs/rsockets_test.py --build {build} --full", AREAS["verbs"]),
         ("crowd", f"tests/verbs/crowd_test.py --build {build} --servers 50 --clients 200"
-         " --seconds 600", SYSTEM),
+         " --seconds 600", AREAS["verbs"]),
         ("crash", f"bench/crash.py --build {build} --rounds 1000", ALL + ["bench"]),
         ("get-shm", f"{build}/bench/soak_get --gets 40000000 --port shm", GET),
         ("get-udp", f"{build}/bench/soak_get --gets 40000000 --port udp", GET),
@@ -89,11 +92,11 @@ def parts(build, seed):
     for area, name in (("verbs", "programs"), ("verbs", "cm"), ("cli", "perf"),
                        ("cli", "perf_get"), ("capture", "capture")):
         rows.append((f"{area}-{name}", f"tests/{area}/{name}_test.py --build {build} --full",
-                     SYSTEM + ["tests/capture"]))
+                     AREAS[area]))
     linux = f"tests/linux/linux_test.py --build {build} --full --part"
-    rows += [(f"linux-{part}", f"{linux} {part}", SYSTEM + ["tests/unit"])
+    rows += [(f"linux-{part}", f"{linux} {part}", AREAS["linux"])
              for part in ("pingpong", "cm", "os-failure")]
-    rows += [(f"linux-verbs-{i}", f"{linux} verbs --slice {i}/2", SYSTEM) for i in (1, 2)]
+    rows += [(f"linux-verbs-{i}", f"{linux} verbs --slice {i}/2", AREAS["linux"]) for i in (1, 2)]
     fuzzers = sorted(path.stem for path in (ROOT / "fuzz").glob("fuzz_*.c"))
     for i in range(0, len(fuzzers), FUZZERS_A_PART):
         some = " ".join(fuzzers[i:i + FUZZERS_A_PART])
