@@ -182,8 +182,8 @@ static void check_polling(const char *name, enum lie what)
 
 // ---- a victim that exits
 
-static bool exits;     // this process is the one whose exit is judged
-static unsigned found; // looks that found that something had happened
+static _Thread_local bool exits; // this thread's exit is judged
+static unsigned found;           // its looks that found that something had happened
 
 int poll(struct pollfd *fds, nfds_t count, int timeout_ms) // the library's
 {
@@ -218,6 +218,7 @@ static void check_exiting(void)
         WAIT_UNTIL(rrecv(fd, &byte, 1, MSG_DONTWAIT) < 0 && rshutdown(fd, SHUT_RD) == 0);
         atomic_store(&l.expected, true);
         NEED(pthread_join(l.thread, NULL) == 0);
+        NEED(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) == 1); // the end has come
         exits = true;
         exit(0);
     }
